@@ -1,0 +1,62 @@
+//! The command line: one file a subcommand.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub mod check;
+pub mod demo;
+pub mod doctor;
+pub mod report;
+pub mod run;
+pub mod serve;
+pub mod sim;
+
+/// Exit code for wrong usage or configuration.
+pub const EXIT_USAGE: u8 = 2;
+
+/// LLM-API caching proxy and observability gateway.
+#[derive(Debug, Parser)]
+#[command(name = "prefixgate", version, about, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the gateway
+    Serve(serve::Args),
+    /// Show runs, turns and spend from the trace database
+    Report(report::Args),
+    /// Run scripted agents against a simulated provider and report what the cache saved
+    Demo(demo::Args),
+    /// Run a command (an agent) through the gateway, starting one if needed
+    Run(run::Args),
+    /// Check the set-up and say what to do
+    Doctor(doctor::Args),
+    /// Validate a configuration file
+    Check(check::Args),
+    /// Run the simulated provider
+    Sim(sim::Args),
+}
+
+/// Runs the subcommand; the exit code is 0 (done), 1 (failed) or 2 (usage or configuration).
+#[must_use]
+pub fn main(cli: Cli) -> ExitCode {
+    let result = match cli.command {
+        Command::Serve(args) => serve::main(args),
+        Command::Report(args) => report::main(args),
+        Command::Demo(args) => demo::main(args),
+        Command::Run(args) => run::main(args),
+        Command::Doctor(args) => doctor::main(args),
+        Command::Check(args) => check::main(args),
+        Command::Sim(args) => sim::main(args),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("prefixgate: {error:#}");
+        ExitCode::FAILURE
+    })
+}

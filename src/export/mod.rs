@@ -1,0 +1,3 @@
+//! Where counters and spans go.
+
+pub mod prometheus;

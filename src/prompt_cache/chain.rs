@@ -1,0 +1,1 @@
+//! Block hashes and the chain that identifies a prefix.

@@ -1,0 +1,1 @@
+//! Edits of a body as insertions into the original bytes.

@@ -1,0 +1,315 @@
+//! What a request and an answer look like to everything above the wire formats.
+//!
+//! Nothing here owns text of the conversation: a view points into the request body by byte spans,
+//! and an answer keeps identifiers, sizes and counts.
+
+use std::ops::Range;
+
+use crate::usage::Metered;
+
+/// A half-open byte range of the (decoded) request body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Span {
+    /// First byte.
+    pub start: u32,
+    /// One past the last byte.
+    pub end: u32,
+}
+
+impl Span {
+    /// The bytes this span covers in `body`; empty when it does not fit.
+    #[must_use]
+    pub fn of<'a>(&self, body: &'a [u8]) -> &'a [u8] {
+        body.get(self.start as usize..self.end as usize)
+            .unwrap_or_default()
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Whether it covers nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.end <= self.start
+    }
+}
+
+/// The three levels of the prompt, in provider order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Section {
+    /// Tool definitions.
+    Tools,
+    /// The system prompt.
+    System,
+    /// The conversation.
+    Messages,
+}
+
+/// What a block is, as far as anything above the wire format cares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BlockKind {
+    /// A tool definition.
+    Tool,
+    /// Text.
+    Text,
+    /// An image.
+    Image,
+    /// A document or search result.
+    Document,
+    /// The model calls a tool.
+    ToolUse,
+    /// The result of a tool call.
+    ToolResult,
+    /// A tool call that the provider runs itself, or its result.
+    ServerTool,
+    /// Reasoning, plain or redacted.
+    Thinking,
+    /// Anything this version has no word for. Passed on, never marked.
+    Other,
+}
+
+/// Lifetime of a cache entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ttl {
+    /// Five minutes.
+    M5,
+    /// One hour.
+    H1,
+}
+
+/// A cache breakpoint that the client set itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Marker {
+    /// The whole member, key and value, without the comma that joins it to its neighbours.
+    pub span: Span,
+    /// Its lifetime; `None` for one this version does not know.
+    pub ttl: Option<Ttl>,
+}
+
+/// Why a block must not carry a breakpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Unmarkable {
+    /// Text that is empty or only white space.
+    Empty,
+    /// Reasoning.
+    Thinking,
+    /// A tool outside the prefix (loaded on demand).
+    Deferred,
+    /// Part of a programmatic tool call (or its result) run by the provider's code execution.
+    CodeExecution,
+    /// The client's attribution text, which must be neither moved nor marked.
+    Attribution,
+    /// A kind of block this version does not know, or one whose shape was not understood.
+    Unknown,
+}
+
+/// How a block stands in the body, which decides how a marker can be spliced in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A JSON object: a member is added before its closing brace.
+    Object,
+    /// A bare JSON string that stands for one text block: it is wrapped.
+    BareString,
+}
+
+/// One unit of the prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Level.
+    pub section: Section,
+    /// Kind.
+    pub kind: BlockKind,
+    /// How it stands in the body.
+    pub form: Form,
+    /// Index of its tool, of its system block, or of its message.
+    pub outer: u32,
+    /// Index inside the message; 0 in the other sections.
+    pub inner: u32,
+    /// Its bytes, marker included.
+    pub span: Span,
+    /// The client's own marker on it.
+    pub marker: Option<Marker>,
+    /// Why it must not be marked, if so.
+    pub unmarkable: Option<Unmarkable>,
+    /// The raw JSON string (quotes included) of the call id: of a tool call, or that a result answers.
+    pub call_id: Option<Span>,
+    /// The raw JSON string (quotes included) of the tool's name.
+    pub name: Option<Span>,
+    /// Whether the client flagged this tool result as failed; `None` when it said nothing.
+    pub is_error: Option<bool>,
+    /// The value that holds the content proper: `text` of a text block, `input` of a call,
+    /// `content` of a result. `None` where there is none.
+    pub content: Option<Span>,
+}
+
+impl Block {
+    /// Whether the block is part of the prefix that the provider caches.
+    #[must_use]
+    pub fn in_prefix(&self) -> bool {
+        self.unmarkable != Some(Unmarkable::Deferred)
+    }
+}
+
+/// Who speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The human or the harness.
+    User,
+    /// The model.
+    Assistant,
+    /// Instructions in the middle of the conversation.
+    System,
+    /// A role this version does not know.
+    Other,
+}
+
+/// One message: a run of blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Who speaks.
+    pub role: Role,
+    /// The whole message object.
+    pub span: Span,
+    /// Its blocks, as indices into [`RequestView::blocks`].
+    pub blocks: Range<u32>,
+}
+
+/// Whether the history of a request is held by the provider.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum History {
+    /// The request carries all of it.
+    #[default]
+    Whole,
+    /// The request carries all of it and asks the provider to keep it.
+    Opened,
+    /// The request carries only what is new after the answer with this id.
+    Continues(String),
+}
+
+/// Identifiers of the conversation that clients put into the body. Values are as sent, unescaped.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BodyIds {
+    /// The client's structured user id (may itself be JSON that holds a session id).
+    pub user_id: Option<String>,
+    /// Session ids in the order in which they are to be believed.
+    pub sessions: Vec<String>,
+    /// A message id of an earlier answer that the client names (for chaining).
+    pub previous_message: Option<String>,
+}
+
+/// A request body, looked at without changing it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RequestView {
+    /// The model asked for.
+    pub model: Option<String>,
+    /// Whether a stream was asked for.
+    pub stream: bool,
+    /// The output limit asked for.
+    pub max_tokens: Option<u64>,
+    /// Whether the fast mode was asked for.
+    pub fast: bool,
+    /// Number of tool definitions, deferred ones included.
+    pub tools: u32,
+    /// Blocks in provider order: tools, system, messages.
+    pub blocks: Vec<Block>,
+    /// Messages in order.
+    pub messages: Vec<Message>,
+    /// The marker at the top level (automatic placement); takes one of the slots.
+    pub auto_marker: Option<Marker>,
+    /// Markers at places where the provider does not allow any. They are counted, never repaired.
+    pub misplaced_markers: u32,
+    /// Who holds the history.
+    pub history: History,
+    /// Conversation ids.
+    pub ids: BodyIds,
+    /// Why this body must never be edited even though it could be read (a key that stands twice ...).
+    pub uneditable: Option<&'static str>,
+}
+
+impl RequestView {
+    /// All markers of the client, wherever they stand.
+    #[must_use]
+    pub fn client_markers(&self) -> u32 {
+        let on_blocks = self.blocks.iter().filter(|b| b.marker.is_some()).count();
+        u32::try_from(on_blocks).unwrap_or(u32::MAX)
+            + u32::from(self.auto_marker.is_some())
+            + self.misplaced_markers
+    }
+
+    /// The JSON path of a block, for people and records.
+    #[must_use]
+    pub fn path(&self, block: &Block) -> String {
+        match (block.section, block.form) {
+            (Section::Tools, _) => format!("tools[{}]", block.outer),
+            (Section::System, Form::BareString) => "system".into(),
+            (Section::System, Form::Object) => format!("system[{}]", block.outer),
+            (Section::Messages, Form::BareString) if block.inner == 0 => {
+                format!("messages[{}].content", block.outer)
+            }
+            (Section::Messages, _) => format!("messages[{}].content[{}]", block.outer, block.inner),
+        }
+    }
+
+    /// Number of blocks before the first message: the end of tools and system.
+    #[must_use]
+    pub fn head_len(&self) -> usize {
+        self.blocks
+            .iter()
+            .take_while(|b| b.section != Section::Messages)
+            .count()
+    }
+}
+
+/// A tool call in an answer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AnsweredCall {
+    /// The provider's id of the call.
+    pub id: String,
+    /// The tool.
+    pub name: String,
+    /// The input as JSON text, cut at the reader's limit (see `input_bytes` for the true size).
+    pub input: Vec<u8>,
+    /// True size of the input in bytes.
+    pub input_bytes: u64,
+    /// Whether the block was closed; a half-delivered call is not a call.
+    pub complete: bool,
+}
+
+/// An error in the provider's own words.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ApiError {
+    /// The provider's error type.
+    pub kind: String,
+    /// Its message, cut on a character border.
+    pub message: String,
+}
+
+/// What has been read of an answer so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The provider's id of the answer.
+    pub id: Option<String>,
+    /// Model, tokens and modifiers.
+    pub metered: Metered,
+    /// Why the model stopped, in the provider's word.
+    pub stop_reason: Option<String>,
+    /// The error the answer carried, as a body or inside a stream.
+    pub error: Option<ApiError>,
+    /// Tool calls in order.
+    pub calls: Vec<AnsweredCall>,
+    /// The final usage was seen.
+    pub usage_complete: bool,
+    /// The answer is whole: the terminal event, or a complete JSON body.
+    pub finished: bool,
+    /// Content of any kind has begun to arrive.
+    pub content_begun: bool,
+    /// Bytes of text, reasoning and tool input delivered so far (for estimates of cut streams).
+    pub delivered_bytes: u64,
+    /// Facts worth a warning, each once, as stable words (`no_event_names`, `event_too_large` ...).
+    pub warnings: Vec<&'static str>,
+    /// The provider's own explanation of a cache miss, as its type word.
+    pub native_diagnosis: Option<String>,
+}

@@ -1,0 +1,1 @@
+//! Who is asking: run, thread, turn, attempt.

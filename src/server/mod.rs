@@ -1,0 +1,1 @@
+//! Listeners, drain and the admin surface.

@@ -1,0 +1,1 @@
+//! A bounded incremental reader of server-sent events that never fails.

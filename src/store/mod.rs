@@ -1,0 +1,1 @@
+//! Where records go, and the questions asked of them.

@@ -1,0 +1,211 @@
+//! The records. Ids are fixed at creation; money is integer pico-USD; unknown is `None`.
+
+use uuid::Uuid;
+
+use crate::provider::view::Ttl;
+use crate::usage::Usage;
+
+/// What a request was for. Only [`RequestKind::Turn`] counts as a turn of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RequestKind {
+    /// A model request.
+    Turn,
+    /// Token counting.
+    CountTokens,
+    /// Model lists.
+    Models,
+    /// Creation, polling and results of batches.
+    Batch,
+    /// A reachability probe.
+    Probe,
+    /// Anything else.
+    Other,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// A whole answer was delivered.
+    Ok,
+    /// The upstream answered with an error, as a status or inside the stream.
+    UpstreamError,
+    /// The upstream could not be reached, or broke off before it answered.
+    UpstreamUnreachable,
+    /// The answer broke off: a reset, or an end without the terminal event.
+    UpstreamCut,
+    /// The client left before the end.
+    ClientAbort,
+    /// The request was wrong (framing, too large) and went nowhere.
+    ClientError,
+    /// prefixgate refused it (a cap, a loop, a configured replay).
+    Refused,
+}
+
+/// Whether the request body could be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Inspection {
+    /// It was read.
+    Inspected,
+    /// This kind of request is passed through without looking.
+    NotWanted,
+    /// It could not be read; the word says why (`not_json`, `unknown_encoding`, `too_large` ...).
+    NotInspected(&'static str),
+}
+
+/// A breakpoint that prefixgate added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// JSON path of the block.
+    pub path: String,
+    /// Lifetime.
+    pub ttl: Ttl,
+    /// Offset of the splice in the client's (decoded) body.
+    pub offset: u32,
+}
+
+/// One request, whatever its exit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TurnRecord {
+    /// UUIDv7, fixed when the request was accepted.
+    pub id: Uuid,
+    /// What it was for.
+    pub kind: RequestKind,
+    /// The run it belongs to.
+    pub run_id: String,
+    /// Where the run's name came from (`header`, `label`, `client`, `body`, `chain`, `trace`, `content`, `none`).
+    pub run_source: &'static str,
+    /// The thread inside the run.
+    pub thread_id: String,
+    /// The thread that started this one, for sub-agents.
+    pub parent_thread: Option<String>,
+    /// The client's name of the agent, where it gave one.
+    pub agent: Option<String>,
+    /// The client's name of the agent that started it.
+    pub parent_agent: Option<String>,
+    /// 1-based number of the turn in its thread; 0 for what is not a turn.
+    pub turn: u32,
+    /// 1 for the first try; retries of the same request by the client count up.
+    pub attempt: u32,
+    /// The application, from a label or header.
+    pub app: Option<String>,
+    /// The client program and version, from its user agent.
+    pub client: Option<String>,
+    /// Name of the upstream.
+    pub upstream: String,
+    /// Keyed hash of the credential that was sent.
+    pub credential: Option<String>,
+    /// HTTP method.
+    pub method: String,
+    /// Path without query.
+    pub path: String,
+    /// Model asked for.
+    pub model_requested: Option<String>,
+    /// Model that answered.
+    pub model_served: Option<String>,
+    /// Start, UTC milliseconds since 1970. A request belongs to the day of its start.
+    pub started_ms: i64,
+    /// Microseconds from start until the request was on its way upstream.
+    pub overhead_us: Option<u64>,
+    /// Microseconds from start until the response head arrived.
+    pub head_us: Option<u64>,
+    /// Microseconds from start until the first content.
+    pub first_token_us: Option<u64>,
+    /// Microseconds from start until the end.
+    pub duration_us: u64,
+    /// HTTP status that the client was given.
+    pub status: Option<u16>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why the model stopped.
+    pub stop_reason: Option<String>,
+    /// The provider's error type, or our own word for what went wrong.
+    pub error_type: Option<String>,
+    /// The message of that error, cut.
+    pub error_message: Option<String>,
+    /// Whether a stream was asked for.
+    pub streamed: bool,
+    /// Tokens.
+    pub usage: Usage,
+    /// The final usage was seen. If not, `usage` is a lower bound or an estimate.
+    pub usage_complete: bool,
+    /// Some of `usage` was estimated from delivered bytes.
+    pub usage_estimated: bool,
+    /// Cost in pico-USD; `None` when the price or the usage is unknown.
+    pub cost_pico: Option<u64>,
+    /// What the same tokens would have cost without any prompt cache.
+    pub cost_no_cache_pico: Option<u64>,
+    /// Version of the price data, or why there is no price.
+    pub price_version: Option<String>,
+    /// Whether the body was read.
+    pub inspection: Inspection,
+    /// Body size as the client sent it.
+    pub request_bytes: u64,
+    /// Body size as it went upstream.
+    pub sent_bytes: u64,
+    /// Body size of the answer as delivered.
+    pub response_bytes: u64,
+    /// Number of blocks, messages and tools of the request.
+    pub blocks: u32,
+    /// Messages.
+    pub messages: u32,
+    /// Tool definitions.
+    pub tools: u32,
+    /// The client's own breakpoints.
+    pub markers_client: u32,
+    /// Breakpoints added (or, in a dry run, that would have been).
+    pub markers_added: Vec<Placed>,
+    /// Whether the additions were only planned.
+    pub dry_run: bool,
+    /// Keyed hash of tools and system.
+    pub root: Option<String>,
+    /// Keyed chain hash at the last block.
+    pub chain: Option<String>,
+    /// The provider's id of the answer.
+    pub response_id: Option<String>,
+    /// The provider's request id.
+    pub request_id: Option<String>,
+    /// The provider's own explanation of a cache miss.
+    pub native_diagnosis: Option<String>,
+    /// Stable words, some with a detail after a colon.
+    pub warnings: Vec<String>,
+}
+
+/// How a tool call stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CallStatus {
+    /// The model asked for it; no result has been seen.
+    Pending,
+    /// A result was seen and not flagged as failed.
+    Ok,
+    /// A result was seen and flagged as failed.
+    Failed,
+    /// The stream broke inside the call.
+    Incomplete,
+}
+
+/// One tool call, written when the answer ends and again when its result is seen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolCallRecord {
+    /// The turn whose answer asked for it.
+    pub turn_id: Uuid,
+    /// Run.
+    pub run_id: String,
+    /// Thread.
+    pub thread_id: String,
+    /// The provider's id of the call.
+    pub call_id: String,
+    /// The tool.
+    pub name: String,
+    /// Keyed hash of the input.
+    pub input_hash: String,
+    /// Size of the input in bytes.
+    pub input_bytes: u64,
+    /// When the answer that asked for it ended, UTC milliseconds.
+    pub asked_ms: i64,
+    /// How it stands.
+    pub status: CallStatus,
+    /// Milliseconds from the end of the answer to the request with the result.
+    pub latency_ms: Option<u64>,
+    /// Size of the result in bytes.
+    pub result_bytes: Option<u64>,
+}

@@ -1,0 +1,1 @@
+//! The page. Not built yet.

@@ -1,0 +1,3 @@
+//! Integration tests: one binary, real sockets, the real program.
+
+mod support;
