@@ -139,6 +139,7 @@ impl PriceBook {
     /// # Errors
     /// When a user's price names no model or a model twice, or this build's own overlay is broken.
     pub fn new(overrides: &[PriceOverride]) -> Result<Self, PriceError> {
+        bundled::load();
         let overlay =
             Overlay::parse(overlay::BUNDLED).map_err(|e| PriceError::Overlay(e.to_string()))?;
         let mut user = HashMap::with_capacity(overrides.len());
@@ -353,6 +354,7 @@ impl Card {
             .model
             .geo
             .iter()
+            .chain(&self.rules.geo)
             .find(|(known, _)| known.eq_ignore_ascii_case(place));
         found.map(|(_, ratio)| *ratio)
     }

@@ -27,6 +27,11 @@ const MAX_TIERS: usize = 4;
 /// What no model's name contains; shows whether a name is matched as a whole.
 const FOREIGN: &str = "zq9x";
 
+/// Decodes the data, which takes tens of milliseconds the first time.
+pub(super) fn load() {
+    let _ = Calculator::bundled();
+}
+
 /// The provider's id in the data, for an id or an alias of it.
 pub(super) fn provider(name: &str) -> Option<&'static str> {
     let found = Calculator::bundled().find_provider(Some(name), None);
@@ -180,7 +185,7 @@ fn pico(usd: f64, count: u64) -> Option<u64> {
     #[expect(clippy::cast_precision_loss, reason = "probes are far below 2^53")]
     let per_token = (usd * 1e12 / count as f64).round();
     // 2^53 picodollars are 9,007 USD per token: beyond it a float is no longer a whole number.
-    let exact = per_token >= 0.0 && per_token < 9_007_199_254_740_992.0;
+    let exact = (0.0..9_007_199_254_740_992.0).contains(&per_token);
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

@@ -41,6 +41,8 @@ pub(super) struct Rules {
     pub(super) priority: Option<Ratio>,
     /// Picodollars per web search.
     pub(super) web_search: Option<u64>,
+    /// Multipliers by place, for models that do not say otherwise.
+    pub(super) geo: Vec<(String, Ratio)>,
 }
 
 #[derive(Debug, Default)]
@@ -126,6 +128,7 @@ impl Overlay {
                 batch: own.rules.batch.or(parent.rules.batch),
                 priority: own.rules.priority.or(parent.rules.priority),
                 web_search: own.rules.web_search.or(parent.rules.web_search),
+                geo: [&own.rules.geo[..], &parent.rules.geo[..]].concat(),
             };
             return Some((model, rules));
         }
@@ -156,6 +159,8 @@ struct TypedProvider {
     batch: Option<Number>,
     priority: Option<Number>,
     web_search: Option<Number>,
+    #[serde(default)]
+    geo: BTreeMap<String, Number>,
     inherits: Option<String>,
     #[serde(default = "yes")]
     inherit_prices: bool,
@@ -255,6 +260,7 @@ impl TypedProvider {
                     .web_search
                     .map(|n| n.read(file, money::pico_from_decimal_usd_per_thousand))
                     .transpose()?,
+                geo: places(self.geo, file)?,
             },
             inherits: self.inherits,
             inherit_prices: self.inherit_prices,
@@ -294,10 +300,6 @@ impl TypedModel {
             );
             return Err(OverlayError::Meaning(what));
         }
-        let mut geo = Vec::with_capacity(self.geo.len());
-        for (place, number) in self.geo {
-            geo.push((place, number.read(file, Ratio::parse)?));
-        }
         let milli = |text: &str| {
             // Thousandths are the scale of "USD per million" without its last three places.
             let scaled = money::pico_from_decimal_usd_per_mtok(text)? / 1000;
@@ -312,8 +314,8 @@ impl TypedModel {
                 .bytes_per_token
                 .map(|n| n.read(file, milli))
                 .transpose()?,
+            geo: places(self.geo, file)?,
             id: self.id,
-            geo,
             periods,
         })
     }
@@ -360,6 +362,14 @@ impl TypedPrice {
             },
         })
     }
+}
+
+fn places(
+    typed: BTreeMap<String, Number>,
+    file: &str,
+) -> Result<Vec<(String, Ratio)>, OverlayError> {
+    let read = |(place, number): (String, Number)| Ok((place, number.read(file, Ratio::parse)?));
+    typed.into_iter().map(read).collect()
 }
 
 /// The first millisecond (UTC) of a day written `YYYY-MM-DD`.

@@ -66,7 +66,8 @@ impl Priced {
 /// Running sums over the steps of an answer.
 struct Bill {
     cost: Amount,
-    no_cache: Amount,
+    /// `None` once it left 128 bits, which does not make the cost unknown.
+    no_cache: Option<Amount>,
     /// Something of the answer has a known price.
     any: bool,
     reason: Option<&'static str>,
@@ -92,7 +93,7 @@ impl PriceBook {
     ) -> Priced {
         let mut bill = Bill {
             cost: Amount::ZERO,
-            no_cache: Amount::ZERO,
+            no_cache: Some(Amount::ZERO),
             any: false,
             reason: None,
             user: false,
@@ -182,13 +183,17 @@ impl Bill {
         let scaled = |amount: Amount| factors.iter().try_fold(amount, |sum, f| sum.times(*f));
         let added = |total: Amount, amount| scaled(amount).and_then(|amount| total.add(amount));
         self.cost = added(self.cost, cost).ok_or(Overflow)?;
-        self.no_cache = added(self.no_cache, no_cache).ok_or(Overflow)?;
+        self.no_cache = self.no_cache.and_then(|total| added(total, no_cache?));
         self.any = true;
         Ok(())
     }
 
     /// The cost of the known tokens at plain prices, with and without a cache.
-    fn sums(&mut self, prices: &Prices, usage: &Usage) -> Result<(Amount, Amount), Overflow> {
+    fn sums(
+        &mut self,
+        prices: &Prices,
+        usage: &Usage,
+    ) -> Result<(Amount, Option<Amount>), Overflow> {
         let hours = usage.write_1h.unwrap_or(0);
         if hours > 0 && prices.write_1h.is_none() {
             self.unpriced(NO_WRITE_1H_PRICE);
@@ -201,13 +206,11 @@ impl Bill {
             (usage.write_1h, prices.write_1h.unwrap_or(prices.write_5m)),
         ];
         let output = Amount::of(usage.output.unwrap_or(0), prices.output);
-        let (mut cost, mut no_cache) = (output, output);
+        let (mut cost, mut no_cache) = (output, Some(output));
         for (tokens, price) in input {
             let tokens = tokens.unwrap_or(0);
             cost = cost.add(Amount::of(tokens, price)).ok_or(Overflow)?;
-            no_cache = no_cache
-                .add(Amount::of(tokens, prices.input))
-                .ok_or(Overflow)?;
+            no_cache = no_cache.and_then(|sum| sum.add(Amount::of(tokens, prices.input)));
         }
         Ok((cost, no_cache))
     }
@@ -223,10 +226,8 @@ impl Bill {
             Speed::Standard => Some(Ratio::ONE),
             Speed::Fast => card.fast(at_ms),
         };
-        let geo = metered.geo.as_deref().map(|place| (place, card.geo(place)));
-        if let Some((place, None)) = geo
-            && !is_nowhere(place)
-        {
+        let geo = metered.geo.as_deref().map(|place| card.geo(place));
+        if let Some(None) = geo {
             self.note(GEO_AT_BASE);
         }
         if speed.is_none() {
@@ -239,7 +240,7 @@ impl Bill {
         Some([
             tier?,
             speed.unwrap_or(Ratio::ONE),
-            geo.and_then(|(_, ratio)| ratio).unwrap_or(Ratio::ONE),
+            geo.flatten().unwrap_or(Ratio::ONE),
         ])
     }
 
@@ -264,16 +265,16 @@ impl Bill {
         };
         let fee = Amount::of(searches, fee);
         self.cost = self.cost.add(fee).ok_or(Overflow)?;
-        self.no_cache = self.no_cache.add(fee).ok_or(Overflow)?;
+        self.no_cache = self.no_cache.and_then(|total| total.add(fee));
         self.any = true;
         Ok(())
     }
 
     fn priced(self, book: &PriceBook) -> Priced {
-        let (Some(pico), no_cache) = (self.cost.ceil(), self.no_cache.ceil()) else {
+        let Some(pico) = self.cost.ceil() else {
             return overflow();
         };
-        match (self.reason, no_cache) {
+        match (self.reason, self.no_cache.and_then(Amount::ceil)) {
             (Some(reason), _) => Priced::Unpriced {
                 reason,
                 lower_bound_pico: self.any.then_some(pico),
@@ -290,13 +291,6 @@ impl Bill {
             },
         }
     }
-}
-
-/// Words for "no particular place".
-fn is_nowhere(place: &str) -> bool {
-    ["", "global", "not_available", "unknown"]
-        .iter()
-        .any(|word| place.eq_ignore_ascii_case(word))
 }
 
 /// More than any account holds; the largest number says so to every cap.
