@@ -296,6 +296,8 @@ pub struct Answer {
     pub metered: Metered,
     /// Why the model stopped, in the provider's word.
     pub stop_reason: Option<String>,
+    /// For a refusal: its category in the provider's word (some categories are billed, some are not).
+    pub refusal_category: Option<String>,
     /// The error the answer carried, as a body or inside a stream.
     pub error: Option<ApiError>,
     /// Tool calls in order.

@@ -1,1 +1,6 @@
 //! The Anthropic Messages wire format.
+
+pub mod error;
+pub mod response;
+mod stream;
+mod usage;
