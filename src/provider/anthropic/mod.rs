@@ -1,1 +1,3 @@
 //! The Anthropic Messages wire format.
+
+pub mod request;
