@@ -1,6 +1,7 @@
 //! The Anthropic Messages wire format.
 
 pub mod error;
+pub mod request;
 pub mod response;
 mod stream;
 mod usage;
