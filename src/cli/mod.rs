@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::config::ConfigError;
+
 pub mod check;
 pub mod demo;
 pub mod doctor;
@@ -56,6 +58,11 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Sim(args) => sim::main(args),
     };
     result.unwrap_or_else(|error| {
+        // One problem a line, each with its place first, so that editors and scripts can read it.
+        if let Some(error) = error.downcast_ref::<ConfigError>() {
+            eprintln!("{error}");
+            return ExitCode::from(EXIT_USAGE);
+        }
         eprintln!("prefixgate: {error:#}");
         ExitCode::FAILURE
     })
