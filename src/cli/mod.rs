@@ -73,7 +73,8 @@ pub fn log_to_stderr() {
     use std::io::IsTerminal as _;
     use tracing_subscriber::EnvFilter;
 
-    let filter = EnvFilter::try_from_env("PREFIXGATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter =
+        EnvFilter::try_from_env("PREFIXGATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     // Fails only when a log is set up already, which is then as good.
     let _ = tracing_subscriber::fmt()

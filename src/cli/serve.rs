@@ -51,7 +51,7 @@ impl Args {
 /// # Errors
 /// When something needed at start cannot be had; nothing is bound before the configuration is valid.
 pub fn main(args: Args) -> anyhow::Result<ExitCode> {
-    let config = match Config::load(args.options()) {
+    let config = match Config::load(&args.options()) {
         Ok(config) => config,
         Err(error) => {
             eprintln!("{error}");
@@ -59,7 +59,9 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
         }
     };
     super::log_to_stderr();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(async {
         for warning in &config.warnings {
             tracing::warn!("{warning}");

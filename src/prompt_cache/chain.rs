@@ -44,6 +44,13 @@ pub struct Hasher {
     memo: Memo,
 }
 
+impl std::fmt::Debug for Hasher {
+    /// Keeps the secret out of logs.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Hasher").finish_non_exhaustive()
+    }
+}
+
 impl Hasher {
     /// With the secret of the installation, which its replicas share.
     #[must_use]

@@ -7,13 +7,11 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use uuid::Uuid;
 
 use super::Shared;
-use crate::provider::view::{Answer, AnsweredCall, Ttl};
 use crate::prompt_cache::chain::Hash;
+use crate::provider::view::{Answer, AnsweredCall, Ttl};
 use crate::run::{Answered, AskedCall, Seat, parents};
 use crate::text;
-use crate::trace::{
-    CallStatus, Inspection, Outcome, RequestKind, ToolCallRecord, TurnRecord,
-};
+use crate::trace::{CallStatus, Inspection, Outcome, RequestKind, ToolCallRecord, TurnRecord};
 use crate::usage::{ModelFacts, Priced};
 
 /// Longest error message that is kept, in bytes.
@@ -67,7 +65,12 @@ struct Open {
 
 impl Account {
     /// Opens an account.
-    pub fn open(shared: &Arc<Shared>, kind: RequestKind, upstream: &str, price_provider: &str) -> Self {
+    pub fn open(
+        shared: &Arc<Shared>,
+        kind: RequestKind,
+        upstream: &str,
+        price_provider: &str,
+    ) -> Self {
         shared.metrics.in_flight.inc();
         let open = Open {
             started: Instant::now(),
@@ -78,7 +81,10 @@ impl Account {
             ttl: None,
             price_provider: price_provider.to_owned(),
         };
-        Self { shared: shared.clone(), open: Some(Box::new(open)) }
+        Self {
+            shared: shared.clone(),
+            open: Some(Box::new(open)),
+        }
     }
 
     /// The record while the account is open.
@@ -161,7 +167,9 @@ impl Account {
 
     /// Closes the account. Later calls do nothing.
     pub fn finish(&mut self, end: End, answer: Option<&Answer>) {
-        let Some(mut open) = self.open.take() else { return };
+        let Some(mut open) = self.open.take() else {
+            return;
+        };
         let shared = &self.shared;
         shared.metrics.in_flight.dec();
         open.record.duration_us = micros(open.started);
@@ -173,7 +181,9 @@ impl Account {
         let facts = open.price(shared, answer);
         open.settle(shared, answer, now);
         let Open { record, .. } = *open;
-        shared.metrics.turn(&record, facts.as_ref().and_then(|f| f.label.as_ref()));
+        shared
+            .metrics
+            .turn(&record, facts.as_ref().and_then(|f| f.label.as_ref()));
         super::line::log(&record);
         shared.recorder.turn(record);
     }
@@ -189,8 +199,11 @@ impl Open {
     /// Takes over what the answer said.
     fn read(&mut self, answer: &Answer) {
         let record = &mut self.record;
-        record.model_served =
-            answer.metered.model.as_deref().map(|m| text::prefix(m, MAX_MODEL_BYTES).to_owned());
+        record.model_served = answer
+            .metered
+            .model
+            .as_deref()
+            .map(|m| text::prefix(m, MAX_MODEL_BYTES).to_owned());
         record.stop_reason.clone_from(&answer.stop_reason);
         record.response_id.clone_from(&answer.id);
         record.native_diagnosis.clone_from(&answer.native_diagnosis);
@@ -222,8 +235,7 @@ impl Open {
         };
         if matches!(end, End::Cut(_) | End::Silent | End::Own(..)) && record.error_type.is_none() {
             record.error_type = Some(record.outcome.as_str().to_owned());
-            record.error_message =
-                Some(text::prefix(&end.to_string(), MAX_ERROR_BYTES).to_owned());
+            record.error_message = Some(text::prefix(&end.to_string(), MAX_ERROR_BYTES).to_owned());
         }
         if record.outcome != Outcome::Ok {
             record.usage_complete &= answer.is_some_and(|a| a.finished);
@@ -235,15 +247,25 @@ impl Open {
         if self.record.kind != RequestKind::Turn {
             return None;
         }
-        let model = self.record.model_served.as_deref().or(self.record.model_requested.as_deref());
+        let model = self
+            .record
+            .model_served
+            .as_deref()
+            .or(self.record.model_requested.as_deref());
         let at = self.record.started_ms;
         let facts = model.map(|m| shared.prices.model(&self.price_provider, m, at));
         let answer = answer?;
         let mut metered = answer.metered.clone();
         let input_seen = metered.usage.uncached.is_some() || metered.usage.read.is_some();
         if !self.record.usage_complete && input_seen && answer.delivered_bytes > 0 {
-            let ratio = facts.as_ref().map_or(3500, |f| f.bytes_per_token_milli).max(1);
-            let estimate = answer.delivered_bytes.saturating_mul(1000).div_ceil(u64::from(ratio));
+            let ratio = facts
+                .as_ref()
+                .map_or(3500, |f| f.bytes_per_token_milli)
+                .max(1);
+            let estimate = answer
+                .delivered_bytes
+                .saturating_mul(1000)
+                .div_ceil(u64::from(ratio));
             metered.usage.output = Some(metered.usage.output.unwrap_or(0).max(estimate));
             self.record.usage_estimated = true;
         }
@@ -252,14 +274,27 @@ impl Open {
             return facts;
         }
         let requested = self.record.model_requested.as_deref();
-        match shared.prices.price(&self.price_provider, &metered, requested, at) {
-            Priced::Known { pico, no_cache_pico, version, notes } => {
+        match shared
+            .prices
+            .price(&self.price_provider, &metered, requested, at)
+        {
+            Priced::Known {
+                pico,
+                no_cache_pico,
+                version,
+                notes,
+            } => {
                 self.record.cost_pico = Some(pico);
                 self.record.cost_no_cache_pico = Some(no_cache_pico);
                 self.record.price_version = Some(version.to_string());
-                self.record.warnings.extend(notes.iter().map(|n| (*n).to_owned()));
+                self.record
+                    .warnings
+                    .extend(notes.iter().map(|n| (*n).to_owned()));
             }
-            Priced::Unpriced { reason, lower_bound_pico } => {
+            Priced::Unpriced {
+                reason,
+                lower_bound_pico,
+            } => {
                 self.record.price_version = Some(reason.to_owned());
                 if let (false, Some(bound)) = (self.record.usage_complete, lower_bound_pico) {
                     self.record.cost_pico = Some(bound);
@@ -281,8 +316,12 @@ impl Open {
         let ok = record.outcome == Outcome::Ok;
         let calls = answer.map_or(&[][..], |a| &a.calls);
         for call in calls {
-            shared.metrics.call(if call.complete { "asked" } else { "incomplete" });
-            shared.recorder.call(call_record(shared, record, call, now_ms));
+            shared
+                .metrics
+                .call(if call.complete { "asked" } else { "incomplete" });
+            shared
+                .recorder
+                .call(call_record(shared, record, call, now_ms));
         }
         let asked = calls.iter().filter(|c| c.complete).map(|call| AskedCall {
             id: call.id.clone(),
@@ -291,7 +330,10 @@ impl Open {
                 .map(|prompt| shared.hasher.keyed("prompt", prompt.trim().as_bytes()))
                 .collect(),
         });
-        let prompt = record.usage.prompt().filter(|n| *n > 0 && record.usage_complete);
+        let prompt = record
+            .usage
+            .prompt()
+            .filter(|n| *n > 0 && record.usage_complete);
         shared.registry.answered(
             seat,
             Answered {
@@ -322,7 +364,11 @@ fn call_record(
         input_hash: hex(&shared.hasher.keyed("tool-input", &call.input)),
         input_bytes: call.input_bytes,
         asked_ms: now_ms,
-        status: if call.complete { CallStatus::Pending } else { CallStatus::Incomplete },
+        status: if call.complete {
+            CallStatus::Pending
+        } else {
+            CallStatus::Incomplete
+        },
         latency_ms: None,
         result_bytes: None,
     }
@@ -390,7 +436,9 @@ impl TurnRecord {
 /// UTC milliseconds now.
 #[must_use]
 pub fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 

@@ -42,7 +42,11 @@ pub fn strip_hop(headers: &mut HeaderMap) {
         }
     }
     // Most messages carry none: look before removing, which walks the map.
-    let hops: Vec<HeaderName> = headers.keys().filter(|name| is_hop(name)).cloned().collect();
+    let hops: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| is_hop(name))
+        .cloned()
+        .collect();
     for name in hops {
         headers.remove(name);
     }
@@ -52,7 +56,12 @@ pub fn strip_hop(headers: &mut HeaderMap) {
 fn is_protected(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
-        "content-length" | "content-type" | "content-encoding" | "host" | "authorization" | "x-api-key"
+        "content-length"
+            | "content-type"
+            | "content-encoding"
+            | "host"
+            | "authorization"
+            | "x-api-key"
     ) || name.as_str().starts_with("anthropic-")
 }
 
@@ -62,11 +71,16 @@ pub fn to_upstream(headers: &mut HeaderMap, labels: &mut Labels) {
     strip_hop(headers);
     headers.remove(EXPECT);
     headers.remove(HOST);
-    let own: Vec<HeaderName> =
-        headers.keys().filter(|name| name.as_str().starts_with(OWN_PREFIX)).cloned().collect();
+    let own: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| name.as_str().starts_with(OWN_PREFIX))
+        .cloned()
+        .collect();
     for name in own {
         let value = headers.remove(&name);
-        let text = value.as_ref().map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
+        let text = value
+            .as_ref()
+            .map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
         match name.as_str().strip_prefix(OWN_PREFIX) {
             Some("run" | "session-id") => labels.run = text,
             Some("app") => labels.app = text,
@@ -137,7 +151,10 @@ mod tests {
     #[test]
     fn a_connection_header_cannot_strip_the_credential() {
         let mut headers = map(&[
-            ("connection", "authorization, content-length, anthropic-version"),
+            (
+                "connection",
+                "authorization, content-length, anthropic-version",
+            ),
             ("authorization", "Bearer k"),
             ("content-length", "3"),
             ("anthropic-version", "2023-06-01"),

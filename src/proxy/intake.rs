@@ -51,7 +51,10 @@ impl Budget {
     #[must_use]
     pub fn new(max_body: usize, total: usize) -> Self {
         let units = units(total.max(max_body)).min(Semaphore::MAX_PERMITS);
-        Self { units: Arc::new(Semaphore::new(units)), max_body }
+        Self {
+            units: Arc::new(Semaphore::new(units)),
+            max_body,
+        }
     }
 
     /// Reads a body. Waits while the bodies of other requests fill the budget. The share is taken
@@ -61,7 +64,10 @@ impl Budget {
     /// [`IntakeError`]; a body that is too large has been read on and thrown away for a while, so
     /// that the client sees the answer instead of a reset.
     pub async fn read(&self, mut body: Incoming, expects: bool) -> Result<Taken, IntakeError> {
-        let known = body.size_hint().exact().map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        let known = body
+            .size_hint()
+            .exact()
+            .map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         if known.is_some_and(|n| n > self.max_body) {
             // A client that waits for `100 Continue` has sent nothing yet: reading would ask for it.
             if !expects {
@@ -77,7 +83,9 @@ impl Budget {
         let mut rest: Option<BytesMut> = None;
         let mut length = 0_usize;
         while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(IntakeError::Client)?.into_data() else { continue };
+            let Ok(data) = frame.map_err(IntakeError::Client)?.into_data() else {
+                continue;
+            };
             length += data.len();
             if length > self.max_body {
                 drop((first, rest));

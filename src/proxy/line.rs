@@ -22,8 +22,15 @@ pub fn log(record: &TurnRecord) {
 /// One line: where, who, how it ended, tokens, money, time.
 fn line(r: &TurnRecord) -> String {
     let mut out = String::with_capacity(160);
-    let model = r.model_served.as_deref().or(r.model_requested.as_deref()).unwrap_or("?");
-    let app = r.app.as_deref().map_or(String::new(), |app| format!(" {app}"));
+    let model = r
+        .model_served
+        .as_deref()
+        .or(r.model_requested.as_deref())
+        .unwrap_or("?");
+    let app = r
+        .app
+        .as_deref()
+        .map_or(String::new(), |app| format!(" {app}"));
     // Writing into a String cannot fail.
     let _ = write!(out, "{}{app} {}#{} {model} ", r.run_id, r.thread_id, r.turn);
     match (r.outcome, r.status) {
@@ -43,7 +50,11 @@ fn line(r: &TurnRecord) -> String {
         if let Some(ratio) = r.usage.hit_ratio() {
             let _ = write!(out, ", {:.0}% read", ratio * 100.0);
         }
-        let written = r.usage.write_5m.unwrap_or(0).saturating_add(r.usage.write_1h.unwrap_or(0));
+        let written = r
+            .usage
+            .write_5m
+            .unwrap_or(0)
+            .saturating_add(r.usage.write_1h.unwrap_or(0));
         if written > 0 {
             let _ = write!(out, ", {} written", tokens(written));
         }

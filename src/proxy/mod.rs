@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, USER_AGENT};
-use http::{Method, Request, Response, StatusCode, Uri, Version, request};
+use http::{Method, Request, Response, StatusCode, Version, request};
 use hyper::body::Incoming;
 
 use self::account::{Account, End, hex};
@@ -43,6 +43,8 @@ use crate::usage::PriceBook;
 
 /// Models whose missing price has been logged; later ones are only counted.
 const MAX_UNPRICED_LOGGED: usize = 256;
+/// An encoded answer is looked at up to this decoded size.
+const MAX_DECODED_ANSWER_BYTES: u64 = 256 << 20;
 /// Longest path that is recorded, in bytes.
 const MAX_PATH_BYTES: usize = 256;
 
@@ -77,7 +79,11 @@ impl Shared {
         let mut logged = self.unpriced.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.len() < MAX_UNPRICED_LOGGED && logged.insert(model.to_owned()) {
             let model = crate::text::prefix(model, 128);
-            tracing::warn!(model, reason, "no price: the cost of this model is unknown; add a [[price]]");
+            tracing::warn!(
+                model,
+                reason,
+                "no price: the cost of this model is unknown; add a [[price]]"
+            );
         }
     }
 }
@@ -92,7 +98,11 @@ pub async fn serve(
     let route = match shared.router.route(request.method(), target) {
         Ok(route) => route,
         Err(error) => {
-            let format = if target.contains("/v1/messages") { Format::Anthropic } else { Format::OpenAi };
+            let format = if target.contains("/v1/messages") {
+                Format::Anthropic
+            } else {
+                Format::OpenAi
+            };
             let refusal = Refusal {
                 status: StatusCode::NOT_FOUND,
                 kind: "not_found_error",
@@ -104,7 +114,12 @@ pub async fn serve(
         }
     };
     let upstream = route.upstream.clone();
-    let mut account = Account::open(&shared, route.kind, &upstream.name, &upstream.price_provider);
+    let mut account = Account::open(
+        &shared,
+        route.kind,
+        &upstream.name,
+        &upstream.price_provider,
+    );
     let upgrade = headers::wants_upgrade(request.headers());
     let expects = request.headers().contains_key(EXPECT);
     let (mut parts, body) = request.into_parts();
@@ -122,7 +137,8 @@ pub async fn serve(
     let uri = match route::join(&upstream, &route.target) {
         Ok(uri) => uri,
         Err(error) => {
-            let refusal = Refusal::bad_request(format!("prefixgate: unusable request target: {error}"));
+            let refusal =
+                Refusal::bad_request(format!("prefixgate: unusable request target: {error}"));
             return refuse(account, refusal, Outcome::ClientError, upstream.format);
         }
     };
@@ -159,18 +175,33 @@ pub async fn serve(
         if let Some(record) = account.record() {
             record.overhead_us = Some(spent);
         }
-        let answer = send_turn(&shared, &mut account, parts, prepared, taken.bytes).await;
+        let answer = send_turn(
+            &shared,
+            &mut account,
+            &upstream.name,
+            parts,
+            prepared,
+            taken.bytes,
+        )
+        .await;
         // The body is not needed any more: its memory goes back while the answer is on its way.
         drop(taken.share);
         answer
     } else {
         let request = Request::from_parts(parts, SendBody::Stream(body));
-        send(&shared, &account, request).await
+        send(&shared, &upstream.name, request).await
     };
-    let method_is_head = account.record().is_some_and(|r| r.method == Method::HEAD.as_str());
+    let method_is_head = account
+        .record()
+        .is_some_and(|r| r.method == Method::HEAD.as_str());
     match sent {
         Ok(answer) => pass_on(&shared, account, answer, turn && !method_is_head, unframed),
-        Err(refusal) => refuse(account, refusal, Outcome::UpstreamUnreachable, upstream.format),
+        Err(refusal) => refuse(
+            account,
+            refusal,
+            Outcome::UpstreamUnreachable,
+            upstream.format,
+        ),
     }
 }
 
@@ -183,14 +214,24 @@ fn describe(
     labels: &Labels,
 ) -> crate::prompt_cache::chain::Hash {
     let raw = headers::credential(&parts.headers);
-    let hash = shared.hasher.keyed("credential", raw.map_or(&b""[..], |v| v.as_bytes()));
-    let Some(record) = account.record() else { return hash };
+    let hash = shared
+        .hasher
+        .keyed("credential", raw.map_or(&b""[..], |v| v.as_bytes()));
+    let Some(record) = account.record() else {
+        return hash;
+    };
     record.credential = raw.map(|_| hex(&hash[..8]));
     record.method = parts.method.as_str().to_owned();
     let path = route.target.split('?').next().unwrap_or_default();
     record.path = crate::text::prefix(path, MAX_PATH_BYTES).to_owned();
-    record.app = labels.app.as_deref().map(|app| crate::text::prefix(app, 64).to_owned());
-    record.client = parts.headers.get(USER_AGENT).and_then(|_| identify::client_name(&parts.headers));
+    record.app = labels
+        .app
+        .as_deref()
+        .map(|app| crate::text::prefix(app, 64).to_owned());
+    record.client = parts
+        .headers
+        .get(USER_AGENT)
+        .and_then(|_| identify::client_name(&parts.headers));
     hash
 }
 
@@ -199,18 +240,19 @@ fn describe(
 async fn send_turn(
     shared: &Shared,
     account: &mut Account,
+    upstream: &str,
     mut parts: request::Parts,
     prepared: Prepared,
     original: Bytes,
 ) -> Result<Response<Incoming>, Refusal> {
     if !prepared.edited {
         let request = Request::from_parts(parts, SendBody::pieces(prepared.pieces));
-        return send(shared, account, request).await;
+        return send(shared, upstream, request).await;
     }
     let untouched = parts.clone();
     prepare::fit_headers(&mut parts.headers, &prepared.pieces);
     let request = Request::from_parts(parts, SendBody::pieces(prepared.pieces));
-    let answer = send(shared, account, request).await?;
+    let answer = send(shared, upstream, request).await?;
     if answer.status() != StatusCode::BAD_REQUEST {
         return Ok(answer);
     }
@@ -223,27 +265,27 @@ async fn send_turn(
     if let Some(seat) = account.seat() {
         shared.registry.insertion_off(seat);
         tracing::warn!(
-            run = &*seat.run_id, thread = &*seat.thread_id,
+            run = &*seat.run_id,
+            thread = &*seat.thread_id,
             "the upstream refused a request with added breakpoints; it was sent again as the client wrote it, \
              and no more are added in this thread"
         );
     }
     drop(answer);
-    send(shared, account, Request::from_parts(untouched, SendBody::pieces(vec![original]))).await
+    send(
+        shared,
+        upstream,
+        Request::from_parts(untouched, SendBody::pieces(vec![original])),
+    )
+    .await
 }
 
 async fn send(
     shared: &Shared,
-    account: &Account,
+    upstream: &str,
     request: Request<SendBody>,
 ) -> Result<Response<Incoming>, Refusal> {
-    let upstream = || {
-        let seat = request_host(request.uri());
-        seat.to_owned()
-    };
-    let name = upstream();
     let limit = shared.config.idle_timeout;
-    let _ = account;
     match tokio::time::timeout(limit, shared.client.request(request)).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => {
@@ -252,14 +294,13 @@ async fn send(
             } else {
                 "the connection broke before the answer (the request was not sent again)"
             };
-            Err(Refusal::unreachable(&name, &format!("{what}: {}", tee::chain(&error))))
+            Err(Refusal::unreachable(
+                upstream,
+                &format!("{what}: {}", tee::chain(&error)),
+            ))
         }
-        Err(_elapsed) => Err(Refusal::silent(&name, limit)),
+        Err(_elapsed) => Err(Refusal::silent(upstream, limit)),
     }
-}
-
-fn request_host(uri: &Uri) -> &str {
-    uri.authority().map_or("?", |a| a.as_str())
 }
 
 /// Passes an answer on: head at once, body by the tee.
@@ -277,7 +318,10 @@ fn pass_on(
     if let Some(record) = account.record() {
         record.head_us = Some(head_us);
         record.status = Some(parts.status.as_u16());
-        let id = parts.headers.get("request-id").and_then(|v| v.to_str().ok());
+        let id = parts
+            .headers
+            .get("request-id")
+            .and_then(|v| v.to_str().ok());
         record.request_id = id.map(|id| crate::text::prefix(id, 128).to_owned());
     }
     let empty = http_body::Body::is_end_stream(&body);
@@ -285,31 +329,44 @@ fn pass_on(
         account.finish(End::Complete, None);
         return Response::from_parts(parts, ReplyBody::empty());
     }
-    let reading = if read { reading(&parts.headers, parts.status, &mut account) } else { None };
+    let reading = if read {
+        reading(&parts.headers, parts.status, &mut account)
+    } else {
+        None
+    };
     let tee = Tee::new(body, account, reading, shared.config.idle_timeout, unframed);
     Response::from_parts(parts, ReplyBody::Tee(Box::new(tee)))
 }
 
 fn reading(headers: &HeaderMap, status: StatusCode, account: &mut Account) -> Option<Reading> {
-    let text = |name| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
-    let content_type = text(CONTENT_TYPE);
-    let stream = content_type
-        .get(..17)
-        .is_some_and(|start| start.eq_ignore_ascii_case("text/event-stream"));
-    let shape = if stream { Shape::Stream } else { Shape::Json };
+    let text = |name| {
+        headers
+            .get(name)
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or_default()
+    };
+    let shape = Shape::of(
+        status.as_u16(),
+        headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()),
+    );
+    let stream = matches!(shape, Shape::Stream);
     let encoding = text(CONTENT_ENCODING);
     let decoder = if encoding.is_empty() || encoding.eq_ignore_ascii_case("identity") {
         None
     } else {
-        let decoder = decode::Decoder::new(encoding);
+        let decoder = decode::Decoder::new(encoding, MAX_DECODED_ANSWER_BYTES);
         if decoder.is_none() {
             account.warn("answer_not_decoded");
             return None;
         }
         decoder
     };
-    let reader = Reader::new(shape, status.as_u16(), Limits::default());
-    Some(Reading { reader, decoder, stream })
+    let reader = Reader::new(shape, Limits::default());
+    Some(Reading {
+        reader,
+        decoder,
+        stream,
+    })
 }
 
 fn refuse(
@@ -350,5 +407,5 @@ fn refuse_thread(mut account: Account) -> Response<ReplyBody> {
     }
     let why = "threads = \"replay\": the client is asked to send the whole history";
     account.finish(End::Own(Outcome::Refused, why.to_owned()), None);
-    refusal::json(status, anthropic::error::thread_not_found_body())
+    refusal::json(status, anthropic::error::thread_not_found_body(None))
 }

@@ -48,11 +48,15 @@ pub struct Asking<'a> {
 
 /// Looks at a body, finds its place and plans its breakpoints. Never fails: what cannot be read
 /// is passed on as it came.
-pub fn prepare(shared: &Shared, account: &mut Account, asking: &Asking<'_>, body: &Bytes) -> Prepared {
+pub fn prepare(
+    shared: &Shared,
+    account: &mut Account,
+    asking: &Asking<'_>,
+    body: &Bytes,
+) -> Prepared {
     if body.len() > BLOCKING_BYTES
-        && tokio::runtime::Handle::try_current().is_ok_and(|h| {
-            h.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread
-        })
+        && tokio::runtime::Handle::try_current()
+            .is_ok_and(|h| h.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread)
     {
         return tokio::task::block_in_place(|| run(shared, account, asking, body));
     }
@@ -60,7 +64,11 @@ pub fn prepare(shared: &Shared, account: &mut Account, asking: &Asking<'_>, body
 }
 
 fn run(shared: &Shared, account: &mut Account, asking: &Asking<'_>, body: &Bytes) -> Prepared {
-    let untouched = |continues| Prepared { pieces: vec![body.clone()], edited: false, continues };
+    let untouched = |continues| Prepared {
+        pieces: vec![body.clone()],
+        edited: false,
+        continues,
+    };
     let looked = look(asking.headers, body, shared.config.inspect_bytes);
     let (decoded, view) = match looked {
         Ok(looked) => looked,
@@ -99,25 +107,46 @@ fn run(shared: &Shared, account: &mut Account, asking: &Asking<'_>, body: &Bytes
     let dry_run = shared.config.cache == CachePolicy::DryRun;
     if let Some(record) = account.record() {
         record.dry_run = dry_run;
-        record.markers_added = plan.placed.iter().filter_map(|(index, ttl)| {
-            let block = view.blocks.get(*index)?;
-            Some(Placed { path: view.path(block), ttl: *ttl, offset: block.span.end })
-        }).collect();
+        record.markers_added = plan
+            .placed
+            .iter()
+            .filter_map(|(index, ttl)| {
+                let block = view.blocks.get(*index)?;
+                Some(Placed {
+                    path: view.path(block),
+                    ttl: *ttl,
+                    offset: block.span.end,
+                })
+            })
+            .collect();
     }
     if dry_run {
         return untouched(continues);
     }
     account.set_ttl(common_ttl(&view, &plan.placed));
-    Prepared { pieces: splice::apply(&decoded, &plan.splices), edited: true, continues }
+    Prepared {
+        pieces: splice::apply(&decoded, &plan.splices),
+        edited: true,
+        continues,
+    }
 }
 
-fn look(headers: &HeaderMap, body: &Bytes, limit: usize) -> Result<(Bytes, RequestView), &'static str> {
-    let encodings: Vec<&str> =
-        headers.get_all(CONTENT_ENCODING).iter().map(|v| v.to_str().unwrap_or("?")).collect();
+fn look(
+    headers: &HeaderMap,
+    body: &Bytes,
+    limit: usize,
+) -> Result<(Bytes, RequestView), &'static str> {
+    let encodings: Vec<&str> = headers
+        .get_all(CONTENT_ENCODING)
+        .iter()
+        .map(|v| v.to_str().unwrap_or("?"))
+        .collect();
     let decoded = if encodings.is_empty() {
         body.clone()
     } else {
-        decode::decode_body(&encodings.join(","), body, limit).map_err(|e| e.word())?.into()
+        decode::decode_body(&encodings.join(","), body, limit)
+            .map_err(|e| e.reason())
+            .map(owned)?
     };
     if decoded.len() > limit {
         return Err("too_large");
@@ -138,7 +167,11 @@ fn place(
     let identity = identify::identify(asking.headers, asking.labels, &view.ids, |raw| {
         hex(&shared.hasher.keyed("id", raw)[..8])
     });
-    let borders: Vec<usize> = view.messages.iter().map(|m| m.blocks.end as usize).collect();
+    let borders: Vec<usize> = view
+        .messages
+        .iter()
+        .map(|m| m.blocks.end as usize)
+        .collect();
     let first = view.messages.first().map(|message| {
         let blocks = message.blocks.start as usize..message.blocks.end as usize;
         let hashes = chain.blocks.get(blocks).unwrap_or_default();
@@ -158,21 +191,33 @@ fn place(
         body: xxhash_rust::xxh3::xxh3_128(body),
         now_ms: now_ms(),
     };
-    let seat = shared.registry.arrive(&arrival, || opening_texts(shared, body, view));
+    let seat = shared
+        .registry
+        .arrive(&arrival, || opening_texts(shared, body, view));
     let mut end = chain.at.last().copied();
     if let (Some(base), History::Continues(_)) = (seat.base, &view.history) {
         // The provider holds the history: the chain goes on from where that answer's request ended.
-        end = Some(chain.blocks.iter().fold(base, |at, block| shared.hasher.extend(at, block)));
+        end = Some(
+            chain
+                .blocks
+                .iter()
+                .fold(base, |at, block| shared.hasher.extend(at, block)),
+        );
     }
     if !seat.history_seen {
         account.warn("history_not_seen");
     }
     account.seated(seat, end, body.len());
-    let Some(record) = account.record() else { return };
+    let Some(record) = account.record() else {
+        return;
+    };
     record.agent = identity.agent;
     record.parent_agent = identity.parent_agent;
     record.inspection = Inspection::Inspected;
-    record.model_requested = view.model.as_deref().map(|m| crate::text::prefix(m, 128).to_owned());
+    record.model_requested = view
+        .model
+        .as_deref()
+        .map(|m| crate::text::prefix(m, 128).to_owned());
     record.streamed = view.stream;
     record.blocks = count(view.blocks.len());
     record.messages = count(view.messages.len());
@@ -221,7 +266,9 @@ fn plan_markers(
     let model = view.model.as_deref().unwrap_or_default();
     let facts = shared.prices.model(asking.price_provider, model, now_ms());
     let seat = account.seat();
-    let ratio = seat.and_then(|s| s.bytes_per_token_milli).unwrap_or(facts.bytes_per_token_milli);
+    let ratio = seat
+        .and_then(|s| s.bytes_per_token_milli)
+        .unwrap_or(facts.bytes_per_token_milli);
     plan::plan(&Situation {
         view,
         min_tokens: facts.min_cache_tokens,
@@ -234,7 +281,9 @@ fn plan_markers(
 
 /// Hashes of the texts of the first message, trimmed, as pending prompts are hashed.
 fn opening_texts(shared: &Shared, body: &[u8], view: &RequestView) -> Vec<Hash> {
-    let Some(first) = view.messages.first() else { return Vec::new() };
+    let Some(first) = view.messages.first() else {
+        return Vec::new();
+    };
     blocks_of(view, first.blocks.clone())
         .filter(|block| block.kind == BlockKind::Text)
         .filter_map(|block| block.content)
@@ -247,7 +296,10 @@ fn opening_texts(shared: &Shared, body: &[u8], view: &RequestView) -> Vec<Hash> 
 
 /// Closes the calls whose results this request brings.
 fn settle_results(shared: &Shared, body: &[u8], view: &RequestView) {
-    let spoken = view.messages.iter().rposition(|m| m.role == Role::Assistant);
+    let spoken = view
+        .messages
+        .iter()
+        .rposition(|m| m.role == Role::Assistant);
     let newest = view.messages.iter().skip(spoken.map_or(0, |i| i + 1));
     let results = newest
         .flat_map(|message| blocks_of(view, message.blocks.clone()))
@@ -255,14 +307,20 @@ fn settle_results(shared: &Shared, body: &[u8], view: &RequestView) {
     for block in results {
         let Some(id) = block.call_id else { continue };
         let id = json::unescape(id.of(body));
-        let Some(call) = shared.registry.settle(&id, now_ms()) else { continue };
+        let Some(call) = shared.registry.settle(&id, now_ms()) else {
+            continue;
+        };
         let failed = block.is_error == Some(true);
         shared.metrics.call(if failed { "failed" } else { "ok" });
         shared.recorder.call_result(CallResult {
             run_id: call.run_id.to_string(),
             thread_id: call.thread_id.to_string(),
             call_id: id.into_owned(),
-            status: if failed { CallStatus::Failed } else { CallStatus::Ok },
+            status: if failed {
+                CallStatus::Failed
+            } else {
+                CallStatus::Ok
+            },
             latency_ms: Some(call.latency_ms),
             result_bytes: Some(u64::from(block.content.unwrap_or(block.span).len())),
         });
@@ -270,15 +328,25 @@ fn settle_results(shared: &Shared, body: &[u8], view: &RequestView) {
 }
 
 fn blocks_of(view: &RequestView, range: std::ops::Range<u32>) -> impl Iterator<Item = &Block> {
-    view.blocks.get(range.start as usize..range.end as usize).unwrap_or_default().iter()
+    view.blocks
+        .get(range.start as usize..range.end as usize)
+        .unwrap_or_default()
+        .iter()
 }
 
 /// The lifetime of all markers of a request, if they agree. A request without any is taken as
 /// five minutes: the provider's own breakpoints after server tools have that.
 fn common_ttl(view: &RequestView, placed: &[(usize, Ttl)]) -> Option<Ttl> {
-    let own = view.blocks.iter().filter_map(|b| b.marker).chain(view.auto_marker).map(|m| m.ttl);
+    let own = view
+        .blocks
+        .iter()
+        .filter_map(|b| b.marker)
+        .chain(view.auto_marker)
+        .map(|m| m.ttl);
     let mut all = own.chain(placed.iter().map(|(_, ttl)| Some(*ttl)));
-    let Some(first) = all.next() else { return Some(Ttl::M5) };
+    let Some(first) = all.next() else {
+        return Some(Ttl::M5);
+    };
     all.all(|ttl| ttl == first).then_some(first).flatten()
 }
 
@@ -291,4 +359,8 @@ pub fn fit_headers(headers: &mut HeaderMap, pieces: &[Bytes]) {
 
 fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+fn owned(decoded: std::borrow::Cow<'_, [u8]>) -> Bytes {
+    decoded.into_owned().into()
 }

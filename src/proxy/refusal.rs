@@ -27,7 +27,12 @@ impl Refusal {
     #[must_use]
     pub fn bad_request(message: String) -> Self {
         let status = StatusCode::BAD_REQUEST;
-        Self { status, kind: "invalid_request_error", message, retry: Some(false) }
+        Self {
+            status,
+            kind: "invalid_request_error",
+            message,
+            retry: Some(false),
+        }
     }
 
     /// The body is larger than the configured limit.
@@ -73,8 +78,12 @@ impl Refusal {
     #[must_use]
     pub fn into_response(self, format: Format) -> Response<ReplyBody> {
         let body = match format {
-            Format::Anthropic => provider::anthropic::error::error_body(self.kind, &self.message, None),
-            Format::OpenAi | Format::Opaque => provider::openai_error::error_body(self.kind, &self.message),
+            Format::Anthropic => {
+                provider::anthropic::error::error_body(self.kind, &self.message, None)
+            }
+            Format::OpenAi | Format::Opaque => {
+                provider::openai_error::error_body(self.kind, None, &self.message)
+            }
         };
         let mut response = json(self.status, body);
         if let Some(retry) = self.retry {
@@ -91,7 +100,9 @@ pub fn json(status: StatusCode, body: Vec<u8>) -> Response<ReplyBody> {
     let length = HeaderValue::from(body.len());
     let mut response = Response::new(ReplyBody::full(Bytes::from(body)));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response.headers_mut().insert(CONTENT_LENGTH, length);
     response
 }

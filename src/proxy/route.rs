@@ -81,17 +81,26 @@ impl Router {
         let path = target.split('?').next().unwrap_or_default();
         let upstream = named.unwrap_or_else(|| self.by_path(path));
         let kind = kind(upstream.format, method, path);
-        Ok(Route { upstream, kind, target, labels })
+        Ok(Route {
+            upstream,
+            kind,
+            target,
+            labels,
+        })
     }
 
     fn by_name(&self, name: &str) -> Result<Arc<Upstream>, RouteError> {
-        self.upstreams.iter().find(|u| u.name == name).cloned().ok_or_else(|| {
-            let known: Vec<&str> = self.upstreams.iter().map(|u| u.name.as_str()).collect();
-            RouteError::UnknownUpstream {
-                name: crate::text::prefix(name, 64).to_owned(),
-                known: known.join(", "),
-            }
-        })
+        self.upstreams
+            .iter()
+            .find(|u| u.name == name)
+            .cloned()
+            .ok_or_else(|| {
+                let known: Vec<&str> = self.upstreams.iter().map(|u| u.name.as_str()).collect();
+                RouteError::UnknownUpstream {
+                    name: crate::text::prefix(name, 64).to_owned(),
+                    known: known.join(", "),
+                }
+            })
     }
 
     fn by_path(&self, path: &str) -> Arc<Upstream> {
@@ -103,9 +112,12 @@ impl Router {
         };
         let default = &self.upstreams[0];
         match format {
-            Some(format) if default.format != format => {
-                self.upstreams.iter().find(|u| u.format == format).unwrap_or(default).clone()
-            }
+            Some(format) if default.format != format => self
+                .upstreams
+                .iter()
+                .find(|u| u.format == format)
+                .unwrap_or(default)
+                .clone(),
             _ => default.clone(),
         }
     }
@@ -126,7 +138,9 @@ fn read_labels(list: &str, labels: &mut Labels) -> Result<(), RouteError> {
             "agent" => &mut labels.agent,
             "parent" => &mut labels.parent,
             other => {
-                return Err(RouteError::UnknownLabel(crate::text::prefix(other, 64).to_owned()));
+                return Err(RouteError::UnknownLabel(
+                    crate::text::prefix(other, 64).to_owned(),
+                ));
             }
         };
         *slot = Some(percent_decode(value));
@@ -174,7 +188,11 @@ fn kind(format: Format, method: &Method, path: &str) -> RequestKind {
 /// When the target has bytes that cannot stand in a URI.
 pub fn join(upstream: &Upstream, target: &str) -> Result<http::Uri, http::Error> {
     let prefix = upstream.base.path().trim_end_matches('/');
-    let path = if prefix.is_empty() { target.to_owned() } else { format!("{prefix}{target}") };
+    let path = if prefix.is_empty() {
+        target.to_owned()
+    } else {
+        format!("{prefix}{target}")
+    };
     let mut parts = http::uri::Parts::default();
     parts.scheme = upstream.base.scheme().cloned();
     parts.authority = upstream.base.authority().cloned();
@@ -208,21 +226,78 @@ mod tests {
     fn paths_names_and_labels_find_their_way() {
         let check = |path: &str, name: &str, kind: RequestKind, target: &str| {
             let route = router().route(&Method::POST, path).unwrap();
-            assert_eq!((route.upstream.name.as_str(), route.kind), (name, kind), "{path}");
+            assert_eq!(
+                (route.upstream.name.as_str(), route.kind),
+                (name, kind),
+                "{path}"
+            );
             assert_eq!(route.target, target);
             route.labels
         };
-        check("/v1/messages?beta=true&x=a%2Fb", "anthropic", RequestKind::Turn, "/v1/messages?beta=true&x=a%2Fb");
-        check("/v1/chat/completions", "openai", RequestKind::Other, "/v1/chat/completions");
-        check("/u/other/v1/messages", "other", RequestKind::Turn, "/v1/messages");
-        check("/u/openai/v1/messages", "openai", RequestKind::Other, "/v1/messages");
-        check("/what/ever//x?", "anthropic", RequestKind::Other, "/what/ever//x?");
-        check("/v1/messages/count_tokens?beta=true", "anthropic", RequestKind::CountTokens, "/v1/messages/count_tokens?beta=true");
-        check("/v1/messages/batches/b1/results", "anthropic", RequestKind::Batch, "/v1/messages/batches/b1/results");
-        check("/v1/messages/cache_touch", "anthropic", RequestKind::Other, "/v1/messages/cache_touch");
-        let labels = check("/-/run=r1,app=x.y/v1/messages", "anthropic", RequestKind::Turn, "/v1/messages");
-        assert_eq!((labels.run.as_deref(), labels.app.as_deref()), (Some("r1"), Some("x.y")));
-        let labels = check("/u/other/-/run=a%20b/v1/messages?q", "other", RequestKind::Turn, "/v1/messages?q");
+        check(
+            "/v1/messages?beta=true&x=a%2Fb",
+            "anthropic",
+            RequestKind::Turn,
+            "/v1/messages?beta=true&x=a%2Fb",
+        );
+        check(
+            "/v1/chat/completions",
+            "openai",
+            RequestKind::Other,
+            "/v1/chat/completions",
+        );
+        check(
+            "/u/other/v1/messages",
+            "other",
+            RequestKind::Turn,
+            "/v1/messages",
+        );
+        check(
+            "/u/openai/v1/messages",
+            "openai",
+            RequestKind::Other,
+            "/v1/messages",
+        );
+        check(
+            "/what/ever//x?",
+            "anthropic",
+            RequestKind::Other,
+            "/what/ever//x?",
+        );
+        check(
+            "/v1/messages/count_tokens?beta=true",
+            "anthropic",
+            RequestKind::CountTokens,
+            "/v1/messages/count_tokens?beta=true",
+        );
+        check(
+            "/v1/messages/batches/b1/results",
+            "anthropic",
+            RequestKind::Batch,
+            "/v1/messages/batches/b1/results",
+        );
+        check(
+            "/v1/messages/cache_touch",
+            "anthropic",
+            RequestKind::Other,
+            "/v1/messages/cache_touch",
+        );
+        let labels = check(
+            "/-/run=r1,app=x.y/v1/messages",
+            "anthropic",
+            RequestKind::Turn,
+            "/v1/messages",
+        );
+        assert_eq!(
+            (labels.run.as_deref(), labels.app.as_deref()),
+            (Some("r1"), Some("x.y"))
+        );
+        let labels = check(
+            "/u/other/-/run=a%20b/v1/messages?q",
+            "other",
+            RequestKind::Turn,
+            "/v1/messages?q",
+        );
         assert_eq!(labels.run.as_deref(), Some("a b"));
         check("/-/run=r1", "anthropic", RequestKind::Other, "/");
         check("/-/run=r1?x=1", "anthropic", RequestKind::Other, "/?x=1");
@@ -246,7 +321,8 @@ mod tests {
             ("http://u/prefix/", "http://u/prefix/v1/messages?x=a%2Fb"),
             ("http://u/prefix", "http://u/prefix/v1/messages?x=a%2Fb"),
         ] {
-            let joined = join(&upstream("u", base, Format::Opaque), "/v1/messages?x=a%2Fb").unwrap();
+            let joined =
+                join(&upstream("u", base, Format::Opaque), "/v1/messages?x=a%2Fb").unwrap();
             assert_eq!(joined.to_string(), expected);
         }
     }

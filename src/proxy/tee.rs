@@ -83,7 +83,10 @@ impl Tee {
     }
 
     /// The next frame.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
+    pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
         if let Some(broken) = self.breaking.take() {
             self.done = true;
             return Poll::Ready(Some(Err(broken)));
@@ -110,12 +113,17 @@ impl Tee {
 
     fn read(&mut self, data: &Bytes) {
         self.account.delivered(data.len());
-        let Some(reading) = &mut self.reading else { return };
+        let Some(reading) = &mut self.reading else {
+            return;
+        };
         match &mut reading.decoder {
             None => reading.reader.feed(data),
             Some(decoder) => {
                 let reader = &mut reading.reader;
-                if decoder.feed(data, &mut |decoded| reader.feed(decoded)).is_err() {
+                if decoder
+                    .feed(data, &mut |decoded| reader.feed(decoded))
+                    .is_err()
+                {
                     self.account.warn("answer_not_decoded");
                     self.reading = None;
                     return;
@@ -133,7 +141,11 @@ impl Tee {
             reading.reader.end(self.account.inferred_ttl());
             let answer = reading.reader.answer();
             if self.account.answered_ok() && !answer.finished && answer.error.is_none() {
-                let what = if reading.stream { "its terminal event" } else { "the end of its JSON" };
+                let what = if reading.stream {
+                    "its terminal event"
+                } else {
+                    "the end of its JSON"
+                };
                 return self.break_off(cx, End::Cut(format!("the upstream ended before {what}")));
             }
         }
@@ -149,11 +161,18 @@ impl Tee {
     ) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
         let why = end.to_string();
         let on_border = self.reading.as_ref().is_none_or(|r| r.reader.on_border());
-        let stream = self.reading.as_ref().is_some_and(|r| r.stream && r.decoder.is_none());
+        let stream = self
+            .reading
+            .as_ref()
+            .is_some_and(|r| r.stream && r.decoder.is_none());
         self.finish(end);
         if self.unframed && stream {
             self.done = true;
-            let mut event = if on_border { Vec::new() } else { b"\n\n".to_vec() };
+            let mut event = if on_border {
+                Vec::new()
+            } else {
+                b"\n\n".to_vec()
+            };
             event.extend(error_event("api_error", &format!("prefixgate: {why}")));
             return Poll::Ready(Some(Ok(Frame::data(event.into()))));
         }
@@ -163,9 +182,14 @@ impl Tee {
         Poll::Pending
     }
 
-    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
+    fn poll_idle(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
         let deadline = self.touched + self.idle_limit;
-        let idle = self.idle.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        let idle = self
+            .idle
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         // The timer is moved when it fires, not with every frame.
         while idle.as_mut().poll_elapsed(cx).is_ready() {
             if deadline <= Instant::now() {
@@ -201,7 +225,11 @@ impl Drop for Tee {
         // Codex closes right after the terminal event: that client has its answer.
         let readable = self.reading.is_some() && self.account.answered_ok();
         let complete = if readable { finished } else { whole };
-        self.finish(if complete { End::Complete } else { End::ClientGone });
+        self.finish(if complete {
+            End::Complete
+        } else {
+            End::ClientGone
+        });
     }
 }
 

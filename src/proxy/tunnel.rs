@@ -24,23 +24,33 @@ pub async fn open(
     upstream: &Upstream,
 ) -> Response<ReplyBody> {
     let client_side = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
-    parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    parts
+        .headers
+        .insert(CONNECTION, HeaderValue::from_static("upgrade"));
     parts.headers.insert(UPGRADE, protocol);
     let request = Request::from_parts(parts, SendBody::Stream(body));
-    let mut answer = match send(&shared, &account, request).await {
+    let mut answer = match send(&shared, &upstream.name, request).await {
         Ok(answer) => answer,
         Err(refusal) => {
-            return refuse(account, refusal, Outcome::UpstreamUnreachable, upstream.format);
+            return refuse(
+                account,
+                refusal,
+                Outcome::UpstreamUnreachable,
+                upstream.format,
+            );
         }
     };
-    let (Some(client_side), StatusCode::SWITCHING_PROTOCOLS) = (client_side, answer.status()) else {
+    let (Some(client_side), StatusCode::SWITCHING_PROTOCOLS) = (client_side, answer.status())
+    else {
         return pass_on(&shared, account, answer, false, false);
     };
     let protocol = answer.headers().get(UPGRADE).cloned();
     let upstream_side = hyper::upgrade::on(&mut answer);
     let (mut parts, _) = answer.into_parts();
     super::headers::strip_hop(&mut parts.headers);
-    parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    parts
+        .headers
+        .insert(CONNECTION, HeaderValue::from_static("upgrade"));
     if let Some(protocol) = protocol {
         parts.headers.insert(UPGRADE, protocol);
     }

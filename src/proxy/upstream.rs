@@ -52,7 +52,11 @@ impl SendBody {
     #[must_use]
     pub fn pieces(pieces: Vec<Bytes>) -> Self {
         let left = pieces.iter().map(|p| p.len() as u64).sum();
-        Self::Pieces { pieces: pieces.into(), at: 0, left }
+        Self::Pieces {
+            pieces: pieces.into(),
+            at: 0,
+            left,
+        }
     }
 }
 
@@ -123,9 +127,16 @@ pub fn client(config: &Config) -> anyhow::Result<UpstreamClient> {
 fn tls(extra_ca: Option<&Path>) -> anyhow::Result<rustls::ClientConfig> {
     let mut roots = RootCertStore::from_iter(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     if let Some(path) = extra_ca {
-        let file = || format!("cannot read the CA bundle {} (tls.extra_ca)", path.display());
+        let file = || {
+            format!(
+                "cannot read the CA bundle {} (tls.extra_ca)",
+                path.display()
+            )
+        };
         for certificate in CertificateDer::pem_file_iter(path).with_context(file)? {
-            roots.add(certificate.with_context(file)?).with_context(file)?;
+            roots
+                .add(certificate.with_context(file)?)
+                .with_context(file)?;
         }
     }
     // The provider is named: a process-wide default would panic if two were linked in.

@@ -39,7 +39,11 @@ pub struct Identity {
 }
 
 /// Session headers in the order in which they are believed, before any client's own.
-const GATEWAY_HEADERS: [&str; 3] = ["x-litellm-session-id", "helicone-session-id", "x-session-id"];
+const GATEWAY_HEADERS: [&str; 3] = [
+    "x-litellm-session-id",
+    "helicone-session-id",
+    "x-session-id",
+];
 /// Believed only from Codex: the names are too common to be taken from anyone.
 const CODEX_HEADERS: [&str; 4] = ["session-id", "session_id", "conversation_id", "thread-id"];
 
@@ -65,7 +69,12 @@ pub fn identify(
 
     let run = label(&labels.run)
         .map(|id| (id, "label"))
-        .or_else(|| GATEWAY_HEADERS.iter().find_map(|name| header(name)).map(|id| (id, "header")))
+        .or_else(|| {
+            GATEWAY_HEADERS
+                .iter()
+                .find_map(|name| header(name))
+                .map(|id| (id, "header"))
+        })
         .or_else(|| client_session(headers, &clean).map(|id| (id, "client")))
         .or_else(|| body_session(ids, &clean).map(|id| (id, "body")));
 
@@ -74,18 +83,28 @@ pub fn identify(
         .and_then(|v| v.to_str().ok()?.parse().ok())
         .unwrap_or(0);
 
-    Identity { run, agent, parent_agent, retries }
+    Identity {
+        run,
+        agent,
+        parent_agent,
+        retries,
+    }
 }
 
 /// The weakest hint: a trace may be one turn only, so it is asked after the registry has looked
 /// for a lineage.
 #[must_use]
 pub fn trace_session(headers: &HeaderMap) -> Option<String> {
-    let baggage = headers.get("baggage").and_then(|v| v.to_str().ok()).and_then(|list| {
-        let entry = list.split(',').find_map(|e| e.trim().strip_prefix("session.id="))?;
-        let id = entry.split(';').next().unwrap_or_default().trim();
-        is_plain(id.as_bytes()).then(|| id.to_owned())
-    });
+    let baggage = headers
+        .get("baggage")
+        .and_then(|v| v.to_str().ok())
+        .and_then(|list| {
+            let entry = list
+                .split(',')
+                .find_map(|e| e.trim().strip_prefix("session.id="))?;
+            let id = entry.split(';').next().unwrap_or_default().trim();
+            is_plain(id.as_bytes()).then(|| id.to_owned())
+        });
     baggage.or_else(|| {
         let value = headers.get("traceparent")?.to_str().ok()?;
         let trace = value.split('-').nth(1)?;
@@ -111,14 +130,21 @@ fn client_session(headers: &HeaderMap, clean: &impl Fn(&[u8]) -> Option<String>)
                 // A sub-agent's pointer to its parent is not its own session.
                 && name.as_str() != "x-parent-session-id";
             let plain = value.len() >= 8
-                && value.as_bytes().iter().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(b));
-            (generic && plain).then(|| clean(value.as_bytes())).flatten()
+                && value
+                    .as_bytes()
+                    .iter()
+                    .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(b));
+            (generic && plain)
+                .then(|| clean(value.as_bytes()))
+                .flatten()
         })
     })
 }
 
 fn is_codex(headers: &HeaderMap) -> bool {
-    let agent = headers.get(http::header::USER_AGENT).map_or(&b""[..], |v| v.as_bytes());
+    let agent = headers
+        .get(http::header::USER_AGENT)
+        .map_or(&b""[..], |v| v.as_bytes());
     headers.contains_key("originator") || agent.starts_with(b"codex")
 }
 
@@ -138,7 +164,9 @@ fn session_of_user_id(user_id: &str) -> Option<String> {
         session_id: String,
     }
     if user_id.starts_with('{') {
-        return serde_json::from_str::<UserId>(user_id).ok().map(|u| u.session_id);
+        return serde_json::from_str::<UserId>(user_id)
+            .ok()
+            .map(|u| u.session_id);
     }
     let (_, session) = user_id.rsplit_once("_session_")?;
     Some(session.to_owned())
@@ -186,30 +214,75 @@ mod tests {
     #[test]
     fn e10_explicit_ids_in_order_of_belief() {
         let none = BodyIds::default;
-        check(&[("x-claude-code-session-id", "s1")], none(), Some(("s1", "client")));
-        let claude_in_litellm =
-            [("x-claude-code-session-id", "s1"), ("x-litellm-session-id", "l1")];
+        check(
+            &[("x-claude-code-session-id", "s1")],
+            none(),
+            Some(("s1", "client")),
+        );
+        let claude_in_litellm = [
+            ("x-claude-code-session-id", "s1"),
+            ("x-litellm-session-id", "l1"),
+        ];
         check(&claude_in_litellm, none(), Some(("l1", "header")));
-        check(&[("session-id", "c1"), ("originator", "codex_exec")], none(), Some(("c1", "client")));
+        check(
+            &[("session-id", "c1"), ("originator", "codex_exec")],
+            none(),
+            Some(("c1", "client")),
+        );
         check(&[("session-id", "c1")], none(), None);
-        check(&[("x-acme-session-id", "abcdefgh")], none(), Some(("abcdefgh", "client")));
+        check(
+            &[("x-acme-session-id", "abcdefgh")],
+            none(),
+            Some(("abcdefgh", "client")),
+        );
         check(&[("x-acme-session-id", "short")], none(), None);
         check(&[("x-parent-session-id", "abcdefgh")], none(), None);
-        let json = BodyIds { user_id: Some(r#"{"device_id":"d","session_id":"s9"}"#.into()), ..none() };
+        let json = BodyIds {
+            user_id: Some(r#"{"device_id":"d","session_id":"s9"}"#.into()),
+            ..none()
+        };
         check(&[], json, Some(("s9", "body")));
-        let legacy = BodyIds { user_id: Some("user_ab_account_cd_session_ef".into()), ..none() };
+        let legacy = BodyIds {
+            user_id: Some("user_ab_account_cd_session_ef".into()),
+            ..none()
+        };
         check(&[], legacy, Some(("ef", "body")));
-        check(&[], BodyIds { user_id: Some("just-a-user".into()), ..none() }, None);
-        check(&[], BodyIds { sessions: vec![String::new(), "k".into()], ..none() }, Some(("k", "body")));
+        check(
+            &[],
+            BodyIds {
+                user_id: Some("just-a-user".into()),
+                ..none()
+            },
+            None,
+        );
+        check(
+            &[],
+            BodyIds {
+                sessions: vec![String::new(), "k".into()],
+                ..none()
+            },
+            Some(("k", "body")),
+        );
     }
 
     #[test]
     fn e10_unusable_ids_are_hashed() {
         let long = "x".repeat(10_000);
-        check(&[("x-session-id", &long)], BodyIds::default(), Some(("h-10000", "header")));
-        check(&[("x-session-id", "a b")], BodyIds::default(), Some(("h-3", "header")));
+        check(
+            &[("x-session-id", &long)],
+            BodyIds::default(),
+            Some(("h-10000", "header")),
+        );
+        check(
+            &[("x-session-id", "a b")],
+            BodyIds::default(),
+            Some(("h-3", "header")),
+        );
         check(&[("x-session-id", "  ")], BodyIds::default(), None);
-        let control = BodyIds { sessions: vec!["a\nb".into()], ..BodyIds::default() };
+        let control = BodyIds {
+            sessions: vec!["a\nb".into()],
+            ..BodyIds::default()
+        };
         check(&[], control, Some(("h-3", "body")));
     }
 
@@ -221,8 +294,17 @@ mod tests {
             trace_session(&map)
         };
         let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
-        assert_eq!(of("traceparent", &format!("00-{trace}-00f067aa0ba902b7-01")).unwrap(), trace);
-        assert_eq!(of("traceparent", &format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32))), None);
+        assert_eq!(
+            of("traceparent", &format!("00-{trace}-00f067aa0ba902b7-01")).unwrap(),
+            trace
+        );
+        assert_eq!(
+            of(
+                "traceparent",
+                &format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32))
+            ),
+            None
+        );
         assert_eq!(of("traceparent", "nonsense"), None);
         assert_eq!(of("baggage", "a=b, session.id=s-1;p=1").unwrap(), "s-1");
     }

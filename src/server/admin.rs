@@ -63,7 +63,11 @@ fn answer(
         return text_response(StatusCode::MISDIRECTED_REQUEST, "text/plain", text.into());
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return text_response(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "GET only\n".into());
+        return text_response(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "text/plain",
+            "GET only\n".into(),
+        );
     }
     match request.uri().path() {
         "/metrics" => {
@@ -89,9 +93,11 @@ fn answer(
             );
             text_response(StatusCode::OK, "application/json", body)
         }
-        "/readyz" if draining => {
-            text_response(StatusCode::SERVICE_UNAVAILABLE, "text/plain", "draining\n".into())
-        }
+        "/readyz" if draining => text_response(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "text/plain",
+            "draining\n".into(),
+        ),
         "/readyz" => text_response(StatusCode::OK, "text/plain", "ready\n".into()),
         _ => {
             let text = "there is /metrics, /healthz and /readyz\n";
@@ -111,8 +117,12 @@ fn is_address(host: &str) -> bool {
 fn text_response(status: StatusCode, kind: &'static str, text: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+        .headers_mut()
+        .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
@@ -122,10 +132,21 @@ mod tests {
 
     #[test]
     fn a_page_of_another_name_cannot_ask() {
-        for host in ["127.0.0.1:8788", "localhost", "LOCALHOST:1", "[::1]:8788", "10.0.0.7"] {
+        for host in [
+            "127.0.0.1:8788",
+            "localhost",
+            "LOCALHOST:1",
+            "[::1]:8788",
+            "10.0.0.7",
+        ] {
             assert!(is_address(host), "{host}");
         }
-        for host in ["evil.example", "127.0.0.1.evil.example:8788", "localhost.evil:1", ""] {
+        for host in [
+            "evil.example",
+            "127.0.0.1.evil.example:8788",
+            "localhost.evil:1",
+            "",
+        ] {
             assert!(!is_address(host), "{host}");
         }
     }

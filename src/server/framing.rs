@@ -30,7 +30,12 @@ struct Head {
 
 impl Default for HeadTap {
     fn default() -> Self {
-        Self { head: Mutex::new(Head { bytes: Vec::new(), receiving: true }) }
+        Self {
+            head: Mutex::new(Head {
+                bytes: Vec::new(),
+                receiving: true,
+            }),
+        }
     }
 }
 
@@ -47,7 +52,8 @@ impl HeadTap {
         let room = MAX_HEAD_BYTES.saturating_sub(head.bytes.len());
         // The end of the head may lie across two reads.
         let from = head.bytes.len().saturating_sub(3);
-        head.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        head.bytes
+            .extend_from_slice(&bytes[..bytes.len().min(room)]);
         let end = memchr::memmem::find(&head.bytes[from..], b"\r\n\r\n");
         if let Some(end) = end {
             head.bytes.truncate(from + end);
@@ -106,7 +112,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tapped<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Tapped<S> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().inner).poll_write(cx, buf)
     }
 
@@ -167,7 +177,10 @@ mod tests {
         let head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
         assert!(!twice(&[head], true));
         assert!(!twice(&[head, b"10\r\ncontent-length: 3\r\n"], true));
-        assert!(!twice(&[b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"], false));
+        assert!(!twice(
+            &[b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"],
+            false
+        ));
     }
 
     #[test]

@@ -59,7 +59,10 @@ impl Gateway {
     /// An unusable data directory, CA bundle or address; the text says which and what to do.
     pub async fn start(config: Config) -> anyhow::Result<Self> {
         let store = Sqlite::open(&config.data_dir).with_context(|| {
-            format!("cannot open the trace database in {}", config.data_dir.display())
+            format!(
+                "cannot open the trace database in {}",
+                config.data_dir.display()
+            )
         })?;
         let hasher = Hasher::new(secret(&config.data_dir)?);
         let registry = Registry::new(MAX_THREADS);
@@ -78,9 +81,12 @@ impl Gateway {
         let proxy = listener.local_addr()?;
         let admin = admin_listener.local_addr()?;
 
-        let retention =
-            Retention { days: config.retention_days, bytes: config.retention_bytes };
-        let (recorder, handle) = trace::start(store, config.record_queue, retention);
+        let retention = Retention {
+            days: config.retention_days,
+            bytes: config.retention_bytes,
+        };
+        let (recorder, handle) = trace::start(store, config.record_queue, retention)
+            .context("the recorder's thread cannot be started")?;
         let shared = Arc::new(Shared {
             router,
             client,
@@ -96,7 +102,15 @@ impl Gateway {
         let (stop, stopped) = watch::channel(false);
         let proxy_task = tokio::spawn(accept(listener, shared.clone(), stopped.clone()));
         let admin_task = tokio::spawn(admin::serve(admin_listener, shared.clone(), proxy, stopped));
-        Ok(Self { proxy, admin, shared, stop, proxy_task, admin_task, recorder: Some(handle) })
+        Ok(Self {
+            proxy,
+            admin,
+            shared,
+            stop,
+            proxy_task,
+            admin_task,
+            recorder: Some(handle),
+        })
     }
 
     /// Where clients connect.
@@ -116,7 +130,10 @@ impl Gateway {
         // No receiver is left only when both tasks have ended already.
         let _ = self.stop.send(true);
         let limit = self.shared.config.drain + Duration::from_secs(1);
-        if tokio::time::timeout(limit, &mut self.proxy_task).await.is_err() {
+        if tokio::time::timeout(limit, &mut self.proxy_task)
+            .await
+            .is_err()
+        {
             self.proxy_task.abort();
         }
         self.admin_task.abort();
@@ -145,8 +162,11 @@ fn secret(data_dir: &std::path::Path) -> anyhow::Result<[u8; 32]> {
     let context = || format!("cannot use the installation's secret {}", path.display());
     let mut fresh = [0_u8; 32];
     getrandom::fill(&mut fresh).map_err(|e| anyhow::anyhow!("no randomness: {e}"))?;
-    let created =
-        std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    let created = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path);
     match created {
         Ok(mut file) => {
             file.write_all(&fresh).with_context(context)?;
@@ -156,7 +176,9 @@ fn secret(data_dir: &std::path::Path) -> anyhow::Result<[u8; 32]> {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
             let bytes = std::fs::read(&path).with_context(context)?;
             let exact = <[u8; 32]>::try_from(bytes.as_slice());
-            exact.map_err(|_| anyhow::anyhow!("it has {} bytes instead of 32", bytes.len())).with_context(context)
+            exact
+                .map_err(|_| anyhow::anyhow!("it has {} bytes instead of 32", bytes.len()))
+                .with_context(context)
         }
         Err(error) => Err(error).with_context(context),
     }
@@ -203,7 +225,10 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::
         }
     }
     drop(listener);
-    if tokio::time::timeout(shared.config.drain, graceful.shutdown()).await.is_err() {
+    if tokio::time::timeout(shared.config.drain, graceful.shutdown())
+        .await
+        .is_err()
+    {
         tracing::warn!("turns still running at the end of the drain time were cut");
     }
 }
@@ -240,7 +265,9 @@ fn connection(stream: TcpStream, shared: &Arc<Shared>, graceful: &GracefulShutdo
         .initial_stream_window_size(H2_WINDOW)
         .initial_connection_window_size(4 * H2_WINDOW)
         .max_concurrent_streams(H2_STREAMS);
-    let connection = builder.serve_connection_with_upgrades(io, service).into_owned();
+    let connection = builder
+        .serve_connection_with_upgrades(io, service)
+        .into_owned();
     let watched = graceful.watch(connection);
     let metrics = shared.clone();
     metrics.metrics.connections.inc();

@@ -188,10 +188,7 @@ impl Totals {
     /// Tokens read from the cache per prompt token, over the requests that told all kinds.
     #[must_use]
     pub fn hit_ratio(&self) -> Option<f64> {
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "a ratio for people, not money"
-        )]
+        #[expect(clippy::cast_precision_loss, reason = "a ratio for people, not money")]
         (self.prompt > 0).then(|| self.read as f64 / self.prompt as f64)
     }
 }

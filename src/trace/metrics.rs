@@ -8,17 +8,19 @@ use prometheus::{
     Counter, CounterVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry,
 };
 
-use super::record::{Inspection, Outcome, RequestKind, TurnRecord};
+use super::{Inspection, Outcome, RequestKind, TurnRecord};
 
 /// Models that get a label of their own; later ones share `other`.
 pub const MAX_MODEL_LABELS: usize = 64;
 /// The label of everything that is not in a bounded set.
 pub const OTHER: &str = "other";
 
-const SECONDS: [f64; 14] =
-    [0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0];
-const OVERHEAD_SECONDS: [f64; 10] =
-    [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25];
+const SECONDS: [f64; 14] = [
+    0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+];
+const OVERHEAD_SECONDS: [f64; 10] = [
+    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25,
+];
 
 /// All metrics of a gateway.
 #[derive(Debug)]
@@ -91,7 +93,11 @@ impl Metrics {
                 "Requests by what they were for and how they ended",
                 &["upstream", "kind", "outcome"],
             )?,
-            turns: counter("prefixgate_turns_total", "Model requests by how they ended", &by_model)?,
+            turns: counter(
+                "prefixgate_turns_total",
+                "Model requests by how they ended",
+                &by_model,
+            )?,
             tokens: counter(
                 "prefixgate_tokens_total",
                 "Tokens in disjoint kinds: uncached, read, write_5m, write_1h, output",
@@ -147,7 +153,11 @@ impl Metrics {
                 "Turns whose body was passed on without being read, by reason",
                 &["reason"],
             )?,
-            warnings: counter("prefixgate_warnings_total", "Warnings on turns", &["warning"])?,
+            warnings: counter(
+                "prefixgate_warnings_total",
+                "Warnings on turns",
+                &["warning"],
+            )?,
             upstream_errors: counter(
                 "prefixgate_upstream_errors_total",
                 "Error answers of the upstream by status class",
@@ -167,8 +177,11 @@ impl Metrics {
             apps: apps.to_vec(),
             registry: registry.clone(),
         };
-        let build = Opts::new("prefixgate_build_info", "Always 1; the version is the label")
-            .const_label("version", env!("CARGO_PKG_VERSION"));
+        let build = Opts::new(
+            "prefixgate_build_info",
+            "Always 1; the version is the label",
+        )
+        .const_label("version", env!("CARGO_PKG_VERSION"));
         let build = Counter::with_opts(build)?;
         build.inc();
         registry.register(Box::new(build))?;
@@ -184,19 +197,25 @@ impl Metrics {
     /// Counts a finished request. `model` is its label in the price data, if it has one.
     pub fn turn(&self, r: &TurnRecord, model: Option<&Arc<str>>) {
         let upstream = r.upstream.as_str();
-        self.requests.with_label_values(&[upstream, kind_word(r.kind), outcome_word(r.outcome)]).inc();
+        self.requests
+            .with_label_values(&[upstream, r.kind.as_str(), r.outcome.as_str()])
+            .inc();
         if let Some(status) = r.status.filter(|s| *s >= 400)
             && matches!(r.outcome, Outcome::UpstreamError)
         {
             let class = if status < 500 { "4xx" } else { "5xx" };
-            self.upstream_errors.with_label_values(&[upstream, class]).inc();
+            self.upstream_errors
+                .with_label_values(&[upstream, class])
+                .inc();
         }
         if r.kind != RequestKind::Turn {
             return;
         }
         let model = self.model_label(model);
         let app = self.app_label(r.app.as_deref());
-        self.turns.with_label_values(&[upstream, &model, app, outcome_word(r.outcome)]).inc();
+        self.turns
+            .with_label_values(&[upstream, &model, app, r.outcome.as_str()])
+            .inc();
         let kinds = [
             ("uncached", r.usage.uncached),
             ("read", r.usage.read),
@@ -206,14 +225,20 @@ impl Metrics {
         ];
         for (kind, count) in kinds {
             if let Some(count) = count.filter(|n| *n > 0) {
-                self.tokens.with_label_values(&[upstream, &model, app, kind]).inc_by(count);
+                self.tokens
+                    .with_label_values(&[upstream, &model, app, kind])
+                    .inc_by(count);
             }
         }
         match (r.cost_pico, r.cost_no_cache_pico) {
             (Some(cost), no_cache) => {
-                self.cost.with_label_values(&[upstream, &model, app]).inc_by(usd(cost));
+                self.cost
+                    .with_label_values(&[upstream, &model, app])
+                    .inc_by(usd(cost));
                 let without = usd(no_cache.unwrap_or(cost));
-                self.cost_no_cache.with_label_values(&[upstream, &model, app]).inc_by(without);
+                self.cost_no_cache
+                    .with_label_values(&[upstream, &model, app])
+                    .inc_by(without);
             }
             (None, _) if r.outcome == Outcome::Ok => {
                 self.unpriced.with_label_values(&[upstream, &model]).inc();
@@ -225,16 +250,22 @@ impl Metrics {
         }
         let observe = |metric: &HistogramVec, us: Option<u64>| {
             if let Some(us) = us {
-                metric.with_label_values(&[upstream]).observe(seconds_of(us));
+                metric
+                    .with_label_values(&[upstream])
+                    .observe(seconds_of(us));
             }
         };
         observe(&self.duration, Some(r.duration_us));
         observe(&self.first_token, r.first_token_us);
         observe(&self.head, r.head_us);
         observe(&self.overhead, r.overhead_us);
-        self.markers.with_label_values(&["client"]).inc_by(u64::from(r.markers_client));
+        self.markers
+            .with_label_values(&["client"])
+            .inc_by(u64::from(r.markers_client));
         let by = if r.dry_run { "planned" } else { "added" };
-        self.markers.with_label_values(&[by]).inc_by(r.markers_added.len() as u64);
+        self.markers
+            .with_label_values(&[by])
+            .inc_by(r.markers_added.len() as u64);
         if let Inspection::NotInspected(reason) = r.inspection {
             self.not_inspected.with_label_values(&[reason]).inc();
         }
@@ -251,7 +282,9 @@ impl Metrics {
 
     /// Counts markers of ours that the upstream refused.
     pub fn fuse(&self, markers: usize) {
-        self.markers.with_label_values(&["refused"]).inc_by(markers as u64);
+        self.markers
+            .with_label_values(&["refused"])
+            .inc_by(markers as u64);
     }
 
     /// Counts a tool call; `status` is one of this program's words.
@@ -260,7 +293,9 @@ impl Metrics {
     }
 
     fn model_label(&self, model: Option<&Arc<str>>) -> Arc<str> {
-        let Some(model) = model else { return OTHER.into() };
+        let Some(model) = model else {
+            return OTHER.into();
+        };
         if self.models.read().is_ok_and(|known| known.contains(model)) {
             return model.clone();
         }
@@ -276,12 +311,19 @@ impl Metrics {
     fn app_label<'a>(&'a self, app: Option<&str>) -> &'a str {
         match app {
             None => "",
-            Some(app) => self.apps.iter().find(|a| *a == app).map_or(OTHER, String::as_str),
+            Some(app) => self
+                .apps
+                .iter()
+                .find(|a| *a == app)
+                .map_or(OTHER, String::as_str),
         }
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "the exposition is floating point; records are exact")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "the exposition is floating point; records are exact"
+)]
 fn usd(pico: u64) -> f64 {
     pico as f64 / 1e12
 }
@@ -289,27 +331,4 @@ fn usd(pico: u64) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "a duration for a histogram")]
 fn seconds_of(us: u64) -> f64 {
     us as f64 / 1e6
-}
-
-fn kind_word(kind: RequestKind) -> &'static str {
-    match kind {
-        RequestKind::Turn => "turn",
-        RequestKind::CountTokens => "count_tokens",
-        RequestKind::Models => "models",
-        RequestKind::Batch => "batch",
-        RequestKind::Probe => "probe",
-        RequestKind::Other => "other",
-    }
-}
-
-fn outcome_word(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Ok => "ok",
-        Outcome::UpstreamError => "upstream_error",
-        Outcome::UpstreamUnreachable => "upstream_unreachable",
-        Outcome::UpstreamCut => "upstream_cut",
-        Outcome::ClientAbort => "client_abort",
-        Outcome::ClientError => "client_error",
-        Outcome::Refused => "refused",
-    }
 }

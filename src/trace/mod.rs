@@ -4,6 +4,7 @@
 //! behind a bounded queue. The request path never waits for a store: what does not fit is dropped
 //! and counted.
 
+pub mod metrics;
 mod record;
 mod recorder;
 mod words;

@@ -16,7 +16,12 @@ pub(super) struct Bounded<K, V> {
 
 impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit: limit.max(1), entries: HashMap::new(), order: VecDeque::new(), clock: 0 }
+        Self {
+            limit: limit.max(1),
+            entries: HashMap::new(),
+            order: VecDeque::new(),
+            clock: 0,
+        }
     }
 
     /// Inserts or replaces; returns the entry that had to go.
@@ -72,7 +77,8 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
     fn compact(&mut self) {
         if self.order.len() > 2 * self.entries.len() + 64 {
             let entries = &self.entries;
-            self.order.retain(|(stamp, key)| entries.get(key).is_some_and(|(at, _)| at == stamp));
+            self.order
+                .retain(|(stamp, key)| entries.get(key).is_some_and(|(at, _)| at == stamp));
         }
     }
 }

@@ -212,7 +212,9 @@ impl Registry {
             roots: Bounded::new(MAX_ROOTS),
             firsts: Bounded::new(threads),
         };
-        Self { state: Mutex::new(state) }
+        Self {
+            state: Mutex::new(state),
+        }
     }
 
     /// Takes up threads of earlier processes, oldest first.
@@ -257,8 +259,12 @@ impl Registry {
     /// Reports the end of a request.
     pub fn answered(&self, seat: &Seat, end: Answered) {
         let state = &mut *self.lock();
-        let Some(thread) = state.threads.touch(&seat.key) else { return };
-        thread.in_flight.retain(|(body, turn, _)| (*body, *turn) != (seat.body, seat.turn));
+        let Some(thread) = state.threads.touch(&seat.key) else {
+            return;
+        };
+        thread
+            .in_flight
+            .retain(|(body, turn, _)| (*body, *turn) != (seat.body, seat.turn));
         thread.last_ms = end.now_ms;
         if end.ok {
             thread.answered = thread.answered.max(seat.turn);
@@ -278,7 +284,9 @@ impl Registry {
             for prompt in call.prompts {
                 state.prompts.insert(prompt, seat.key);
             }
-            state.calls.insert(call.id, (seat.key, end.turn_id, end.now_ms));
+            state
+                .calls
+                .insert(call.id, (seat.key, end.turn_id, end.now_ms));
         }
     }
 
@@ -326,15 +334,25 @@ struct Found {
 
 impl State {
     fn find(&mut self, a: &Arrival<'_>, texts: impl FnOnce() -> Vec<Hash>) -> Found {
-        let mut found =
-            Found { key: 0, source: "content", previous_end: None, base: None, history_seen: true };
+        let mut found = Found {
+            key: 0,
+            source: "content",
+            previous_end: None,
+            base: None,
+            history_seen: true,
+        };
 
         if let History::Continues(answer) = a.history {
             if let Some(&(key, end)) = self.answers.get(answer.as_str())
                 && self.threads.get(&key).is_some()
             {
                 let named = a.identity.run.as_ref().map(|(_, source)| *source);
-                return Found { key, source: named.unwrap_or("chain"), base: end, ..found };
+                return Found {
+                    key,
+                    source: named.unwrap_or("chain"),
+                    base: end,
+                    ..found
+                };
             }
             found.history_seen = false;
         }
@@ -354,7 +372,10 @@ impl State {
             }
             // The same opening once more after an answer: another run of the same script.
         } else if let Some(parent) = self.parent_by_prompt(texts) {
-            let run = self.threads.get(&parent).map(|t| (t.run.clone(), t.id.clone()));
+            let run = self
+                .threads
+                .get(&parent)
+                .map(|t| (t.run.clone(), t.id.clone()));
             if let Some((run, id)) = run {
                 found.key = self.open(run, a.identity.agent.clone(), Some(id), None);
                 return found;
@@ -399,7 +420,10 @@ impl State {
             .filter(|key| self.threads.get(key).is_some_and(mine))
             .collect();
         let thread_where = |is: &dyn Fn(&Thread) -> bool| {
-            candidates.iter().copied().rfind(|key| self.threads.get(key).is_some_and(is))
+            candidates
+                .iter()
+                .copied()
+                .rfind(|key| self.threads.get(key).is_some_and(is))
         };
         let same_opening = thread_where(&|t| a.first.is_some() && t.first == a.first);
         let same_root = || {
@@ -408,7 +432,9 @@ impl State {
         };
         // An agent that names itself is one thread, whatever its prompt; so is a body that could
         // not be read.
-        let any = (agent.is_some() || a.root.is_none()).then(|| candidates.last().copied()).flatten();
+        let any = (agent.is_some() || a.root.is_none())
+            .then(|| candidates.last().copied())
+            .flatten();
         if let Some(key) = same_opening.or_else(same_root).or(any) {
             found.key = key;
             return;
@@ -416,25 +442,37 @@ impl State {
 
         let parent = match &a.identity.parent_agent {
             Some(name) => members.iter().copied().find(|key| {
-                self.threads.get(key).is_some_and(|t| t.agent.as_ref() == Some(name))
+                self.threads
+                    .get(key)
+                    .is_some_and(|t| t.agent.as_ref() == Some(name))
             }),
             None => self
                 .parent_by_prompt(texts)
                 .or_else(|| agent.is_some().then(|| members.first().copied()).flatten()),
         };
-        let parent = parent.and_then(|key| self.threads.get(&key)).map(|t| t.id.clone());
+        let parent = parent
+            .and_then(|key| self.threads.get(&key))
+            .map(|t| t.id.clone());
         found.key = self.open(run.clone(), agent.clone(), parent, None);
     }
 
     /// The thread with the longest prefix of this request, the number of blocks of that prefix, and
     /// whether it is the whole request.
-    fn longest(&self, a: &Arrival<'_>, fits: impl Fn(&Thread) -> bool) -> Option<(u64, usize, bool)> {
+    fn longest(
+        &self,
+        a: &Arrival<'_>,
+        fits: impl Fn(&Thread) -> bool,
+    ) -> Option<(u64, usize, bool)> {
         let last = a.borders.len().checked_sub(1)?;
-        a.borders.iter().enumerate().rev().find_map(|(index, &blocks)| {
-            let hash = a.chain.get(blocks.checked_sub(1)?)?;
-            let key = *self.ends.get(hash)?;
-            fits(self.threads.get(&key)?).then_some((key, blocks, index == last))
-        })
+        a.borders
+            .iter()
+            .enumerate()
+            .rev()
+            .find_map(|(index, &blocks)| {
+                let hash = a.chain.get(blocks.checked_sub(1)?)?;
+                let key = *self.ends.get(hash)?;
+                fits(self.threads.get(&key)?).then_some((key, blocks, index == last))
+            })
     }
 
     fn parent_by_prompt(&self, texts: impl FnOnce() -> Vec<Hash>) -> Option<u64> {
@@ -454,10 +492,20 @@ impl State {
     /// A run named after the conversation's opening, so that a restarted gateway names it alike;
     /// numbered when the same opening has begun another run before.
     fn content_run(&self, a: &Arrival<'_>) -> Arc<str> {
-        let Some(first) = a.first else { return "unknown".into() };
+        let Some(first) = a.first else {
+            return "unknown".into();
+        };
         let name = content_name(first);
-        let free = (1_u32..).map(|n| if n == 1 { name.clone() } else { format!("{name}-{n}") });
-        let name = free.into_iter().find(|name| self.runs.get(name.as_str()).is_none());
+        let free = (1_u32..).map(|n| {
+            if n == 1 {
+                name.clone()
+            } else {
+                format!("{name}-{n}")
+            }
+        });
+        let name = free
+            .into_iter()
+            .find(|name| self.runs.get(name.as_str()).is_none());
         name.unwrap_or_default().into()
     }
 
@@ -473,7 +521,9 @@ impl State {
         let mut members = self.runs.remove(&run).unwrap_or_default();
         members.retain(|key| self.threads.get(key).is_some());
         let taken = |id: &str| {
-            members.iter().any(|key| self.threads.get(key).is_some_and(|t| &*t.id == id))
+            members
+                .iter()
+                .any(|key| self.threads.get(key).is_some_and(|t| &*t.id == id))
         };
         let id = id.unwrap_or_else(|| match &agent {
             Some(agent) if !taken(agent) => agent.as_str().into(),
@@ -529,7 +579,9 @@ impl State {
             key: found.key,
             body: a.body,
         };
-        let Some(thread) = self.threads.touch(&found.key) else { return seat };
+        let Some(thread) = self.threads.touch(&found.key) else {
+            return seat;
+        };
         if !matches!(a.history, History::Continues(_)) {
             thread.root = a.root.or(thread.root);
             thread.first = a.first.or(thread.first);

@@ -9,7 +9,10 @@ struct Talk {
 fn hash(bytes: &[u8]) -> Hash {
     let mut out = [0_u8; 16];
     for (i, b) in bytes.iter().enumerate() {
-        out[i % 16] = out[i % 16].wrapping_mul(31).wrapping_add(*b).wrapping_add(1);
+        out[i % 16] = out[i % 16]
+            .wrapping_mul(31)
+            .wrapping_add(*b)
+            .wrapping_add(1);
     }
     out[15] = u8::try_from(bytes.len()).unwrap();
     out
@@ -33,7 +36,9 @@ fn arrive(registry: &Registry, talk: &Talk, ask: Ask) -> Seat {
         parent_agent: ask.parent.map(Into::into),
         retries: ask.retries,
     };
-    let all: Vec<u8> = std::iter::once(talk.system).chain(talk.messages.iter().copied()).collect();
+    let all: Vec<u8> = std::iter::once(talk.system)
+        .chain(talk.messages.iter().copied())
+        .collect();
     let chain: Vec<Hash> = (1..=all.len()).map(|n| hash(&all[..n])).collect();
     let borders: Vec<usize> = (2..=all.len()).collect();
     let arrival = Arrival {
@@ -53,11 +58,20 @@ fn arrive(registry: &Registry, talk: &Talk, ask: Ask) -> Seat {
 }
 
 fn ok(registry: &Registry, seat: &Seat) {
-    registry.answered(seat, Answered { ok: true, ..Answered::default() });
+    registry.answered(
+        seat,
+        Answered {
+            ok: true,
+            ..Answered::default()
+        },
+    );
 }
 
 fn talk(system: u8, messages: &[u8]) -> Talk {
-    Talk { system, messages: messages.to_vec() }
+    Talk {
+        system,
+        messages: messages.to_vec(),
+    }
 }
 
 #[test]
@@ -77,7 +91,10 @@ fn e10_without_ids_two_interleaved_conversations_stay_two() {
 
     // A second process names the first conversation alike without any memory of it.
     let restarted = Registry::default();
-    assert_eq!(arrive(&restarted, &talk(0, &[1, 10, 11]), Ask::default()).run_id, a1.run_id);
+    assert_eq!(
+        arrive(&restarted, &talk(0, &[1, 10, 11]), Ask::default()).run_id,
+        a1.run_id
+    );
 }
 
 #[test]
@@ -85,7 +102,10 @@ fn the_same_script_started_again_is_another_run() {
     let registry = Registry::default();
     let first = arrive(&registry, &talk(0, &[1]), Ask::default());
     let retry = arrive(&registry, &talk(0, &[1]), Ask::default());
-    assert_eq!((&retry.run_id, retry.turn, retry.attempt), (&first.run_id, 1, 2));
+    assert_eq!(
+        (&retry.run_id, retry.turn, retry.attempt),
+        (&first.run_id, 1, 2)
+    );
     ok(&registry, &first);
     ok(&registry, &retry);
     let again = arrive(&registry, &talk(0, &[1]), Ask::default());
@@ -100,7 +120,10 @@ fn the_same_script_started_again_is_another_run() {
 #[test]
 fn e10_an_explicit_run_outlives_a_change_of_system_and_model() {
     let registry = Registry::default();
-    let ask = || Ask { run: Some("s1"), ..Ask::default() };
+    let ask = || Ask {
+        run: Some("s1"),
+        ..Ask::default()
+    };
     let a = arrive(&registry, &talk(0, &[1]), ask());
     ok(&registry, &a);
     let b = arrive(&registry, &talk(7, &[1, 2, 3]), ask());
@@ -119,7 +142,10 @@ fn a_clock_in_the_system_prompt_does_not_tear_a_conversation_apart() {
         messages.extend([50 + second, 60 + second]);
     }
     assert!(seen.iter().all(|(run, _)| *run == seen[0].0), "{seen:?}");
-    assert_eq!(seen.iter().map(|(_, turn)| *turn).collect::<Vec<_>>(), (1..=10).collect::<Vec<_>>());
+    assert_eq!(
+        seen.iter().map(|(_, turn)| *turn).collect::<Vec<_>>(),
+        (1..=10).collect::<Vec<_>>()
+    );
 }
 
 #[test]
@@ -134,8 +160,11 @@ fn e11_sub_agents_have_their_own_lineage_with_headers_and_without() {
             parent: headers.then_some("a0"),
             ..Ask::default()
         };
-        let parent_ask =
-            || Ask { run: Some("s1"), agent: headers.then_some("a0"), ..Ask::default() };
+        let parent_ask = || Ask {
+            run: Some("s1"),
+            agent: headers.then_some("a0"),
+            ..Ask::default()
+        };
         let parent = arrive(&registry, &talk(0, &long), parent_ask());
         ok(&registry, &parent);
         let child = arrive(&registry, &talk(5, &[200, 201]), child_ask());
@@ -145,7 +174,11 @@ fn e11_sub_agents_have_their_own_lineage_with_headers_and_without() {
         assert_ne!(child.thread_id, parent.thread_id);
         assert_eq!(child.run_id, parent.run_id);
         assert_eq!((next.turn, child.turn), (2, 1));
-        assert_eq!(next.previous_end, Some(41), "compared with its own 40 messages");
+        assert_eq!(
+            next.previous_end,
+            Some(41),
+            "compared with its own 40 messages"
+        );
         if headers {
             assert_eq!(child.parent_thread.as_deref(), Some("a0"));
         }
@@ -157,28 +190,67 @@ fn a_thread_that_starts_with_the_prompt_of_a_pending_call_is_a_child() {
     let registry = Registry::default();
     let parent = arrive(&registry, &talk(0, &[1]), Ask::default());
     let prompt = hash(b"do the thing");
-    let calls = vec![AskedCall { id: "toolu_1".into(), prompts: vec![prompt] }];
-    registry.answered(&parent, Answered { ok: true, calls, now_ms: 5, ..Answered::default() });
-    let ask = Ask { texts: vec![prompt], ..Ask::default() };
+    let calls = vec![AskedCall {
+        id: "toolu_1".into(),
+        prompts: vec![prompt],
+    }];
+    registry.answered(
+        &parent,
+        Answered {
+            ok: true,
+            calls,
+            now_ms: 5,
+            ..Answered::default()
+        },
+    );
+    let ask = Ask {
+        texts: vec![prompt],
+        ..Ask::default()
+    };
     let child = arrive(&registry, &talk(9, &[77]), ask);
     assert_eq!(child.run_id, parent.run_id);
     assert_eq!(child.parent_thread, Some(parent.thread_id.clone()));
     let settled = registry.settle("toolu_1", 25).unwrap();
-    assert_eq!((settled.latency_ms, &settled.thread_id), (20, &parent.thread_id));
-    assert_eq!(registry.settle("toolu_1", 30), None, "a result settles once");
+    assert_eq!(
+        (settled.latency_ms, &settled.thread_id),
+        (20, &parent.thread_id)
+    );
+    assert_eq!(
+        registry.settle("toolu_1", 30),
+        None,
+        "a result settles once"
+    );
 }
 
 #[test]
 fn provider_held_history_is_followed_by_answer_id() {
     let registry = Registry::default();
-    let first = arrive(&registry, &talk(0, &[1]), Ask { history: History::Opened, ..Ask::default() });
+    let first = arrive(
+        &registry,
+        &talk(0, &[1]),
+        Ask {
+            history: History::Opened,
+            ..Ask::default()
+        },
+    );
     let end = Some(hash(b"end"));
-    let answer = Answered { ok: true, response_id: Some("msg_1".into()), end, ..Answered::default() };
+    let answer = Answered {
+        ok: true,
+        response_id: Some("msg_1".into()),
+        end,
+        ..Answered::default()
+    };
     registry.answered(&first, answer);
-    let go_on = |id: &str| Ask { history: History::Continues(id.into()), ..Ask::default() };
+    let go_on = |id: &str| Ask {
+        history: History::Continues(id.into()),
+        ..Ask::default()
+    };
     let second = arrive(&registry, &talk(0, &[2]), go_on("msg_1"));
     assert_eq!((&second.run_id, second.turn), (&first.run_id, 2));
-    assert_eq!((second.run_source, second.base, second.history_seen), ("chain", end, true));
+    assert_eq!(
+        (second.run_source, second.base, second.history_seen),
+        ("chain", end, true)
+    );
     let lost = arrive(&registry, &talk(0, &[3]), go_on("msg_gone"));
     assert!(!lost.history_seen);
     assert_ne!(lost.run_id, first.run_id);
@@ -187,7 +259,11 @@ fn provider_held_history_is_followed_by_answer_id() {
 #[test]
 fn a_failed_request_keeps_its_number_and_counts_attempts() {
     let registry = Registry::default();
-    let ask = |retries| Ask { run: Some("r"), retries, ..Ask::default() };
+    let ask = |retries| Ask {
+        run: Some("r"),
+        retries,
+        ..Ask::default()
+    };
     let first = arrive(&registry, &talk(0, &[1]), ask(0));
     registry.answered(&first, Answered::default());
     let second = arrive(&registry, &talk(0, &[1]), ask(1));
@@ -216,7 +292,10 @@ fn what_a_restart_knows_is_restored() {
         last_ms: 1,
     }]);
     let seat = arrive(&registry, &talk(0, &[1, 2, 3]), Ask::default());
-    assert_eq!((&*seat.run_id, &*seat.thread_id, seat.turn), ("c-old", "t2", 5));
+    assert_eq!(
+        (&*seat.run_id, &*seat.thread_id, seat.turn),
+        ("c-old", "t2", 5)
+    );
     assert_eq!(seat.parent_thread.as_deref(), Some("main"));
 }
 
@@ -225,7 +304,11 @@ fn memory_stays_bounded() {
     let registry = Registry::new(16);
     for n in 0..1000_u32 {
         let bytes = n.to_le_bytes();
-        let seat = arrive(&registry, &talk(bytes[0], &[bytes[1], bytes[0]]), Ask::default());
+        let seat = arrive(
+            &registry,
+            &talk(bytes[0], &[bytes[1], bytes[0]]),
+            Ask::default(),
+        );
         ok(&registry, &seat);
         assert!(registry.threads() <= 16);
     }

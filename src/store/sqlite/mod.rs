@@ -89,7 +89,9 @@ impl Sqlite {
                     path,
                     early: Vec::new(),
                 };
-                store.connection.set_prepared_statement_cache_capacity(STATEMENTS);
+                store
+                    .connection
+                    .set_prepared_statement_cache_capacity(STATEMENTS);
                 store.with(|c| c.busy_timeout(BUSY_TIMEOUT))?;
                 Ok(store)
             }
