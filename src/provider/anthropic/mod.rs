@@ -4,3 +4,4 @@ pub mod error;
 pub mod response;
 mod stream;
 mod usage;
+mod wire;

@@ -48,8 +48,10 @@ fn zstd(data: &[u8]) -> Vec<u8> {
     zstd::stream::encode_all(data, 3).unwrap()
 }
 
+type Encode = fn(&[u8]) -> Vec<u8>;
+
 /// Every encoding that can be made here.
-fn encoders() -> [(&'static str, fn(&[u8]) -> Vec<u8>); 4] {
+fn encoders() -> [(&'static str, Encode); 4] {
     [
         ("gzip", gzip),
         ("deflate", zlib),
