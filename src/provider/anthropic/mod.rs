@@ -5,3 +5,4 @@ pub mod request;
 pub mod response;
 mod stream;
 mod usage;
+mod wire;

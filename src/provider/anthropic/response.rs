@@ -9,10 +9,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::error::kind_of_status;
-use super::stream::{MAX_MESSAGE_BYTES, Progress, WireError, WireMessage, message_text};
+use super::stream::Progress;
+use super::wire::{WireError, WireMessage, message_text};
 use crate::provider::view::{Answer, ApiError, Ttl};
 use crate::sse;
-use crate::text;
 
 /// How much of an error body that is not JSON is kept as its message, in bytes.
 const TEXT_ERROR_BYTES: usize = 200;
@@ -309,7 +309,7 @@ fn beginning(bytes: &[u8]) -> String {
     };
     let textual = |c: char| !c.is_control() || c.is_ascii_whitespace();
     if valid.chars().all(textual) {
-        text::prefix(valid.trim(), MAX_MESSAGE_BYTES).to_owned()
+        valid.trim().to_owned()
     } else {
         String::new()
     }

@@ -5,224 +5,25 @@
 
 use std::fmt;
 
-use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::response::Limits;
 use super::usage::{Meter, WireUsage};
-use crate::provider::lenient::{Count, Len, Maybe, Text, Word, cut};
+use super::wire::{
+    BlockDelta, BlockStart, BlockStop, ErrorEvent, Kind, MAX_MESSAGE_BYTES, MessageDelta,
+    MessageStart, WireBlock, WireMessage, WireStopDetails, parse,
+};
+use crate::provider::lenient::{Maybe, Word, cut};
 use crate::provider::view::{Answer, AnsweredCall, ApiError, Ttl};
 use crate::sse::Event;
 
 /// Most tool calls of one answer that are kept.
 pub(super) const MAX_CALLS: usize = 256;
-/// Longest error message that is kept, in bytes.
-pub(super) const MAX_MESSAGE_BYTES: usize = 512;
 /// The word for a diagnosis that was asked for and not ready when the answer was written.
 const DIAGNOSIS_PENDING: &str = "pending";
 /// Error type of an error event that does not name one.
 const UNNAMED_ERROR: &str = "unknown_error";
-
-/// A `Message`, whole or as it opens a stream.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct WireMessage<'a> {
-    id: Word,
-    model: Word,
-    stop_reason: Word,
-    stop_details: Maybe<WireStopDetails>,
-    usage: Maybe<WireUsage>,
-    diagnostics: Maybe<WireDiagnostics>,
-    #[serde(borrow)]
-    pub(super) content: Option<&'a RawValue>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireStopDetails {
-    category: Word,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireDiagnostics {
-    /// Absent, null (pending) and given are three things.
-    #[serde(deserialize_with = "given")]
-    cache_miss_reason: Option<Maybe<WireReason>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireReason {
-    #[serde(rename = "type")]
-    kind: Word,
-}
-
-fn given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    T::deserialize(deserializer).map(Some)
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireBlock<'a> {
-    #[serde(rename = "type")]
-    kind: Word,
-    id: Word,
-    name: Word,
-    #[serde(borrow)]
-    input: Option<&'a RawValue>,
-    text: Maybe<Len>,
-    thinking: Maybe<Len>,
-    to: Maybe<WireModel>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireModel {
-    model: Word,
-}
-
-#[derive(Deserialize)]
-struct MessageStart<'a> {
-    #[serde(borrow)]
-    message: WireMessage<'a>,
-}
-
-#[derive(Deserialize)]
-struct BlockStart<'a> {
-    #[serde(default)]
-    index: Count,
-    #[serde(borrow)]
-    content_block: WireBlock<'a>,
-}
-
-#[derive(Deserialize)]
-struct BlockDelta<'a> {
-    #[serde(default)]
-    index: Count,
-    #[serde(borrow)]
-    delta: Delta<'a>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Delta<'a> {
-    text: Option<Len>,
-    thinking: Option<Len>,
-    #[serde(borrow)]
-    partial_json: Option<Text<'a>>,
-}
-
-#[derive(Deserialize)]
-struct BlockStop {
-    #[serde(default)]
-    index: Count,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct MessageDelta {
-    delta: Maybe<StopDelta>,
-    usage: Maybe<WireUsage>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct StopDelta {
-    stop_reason: Word,
-    stop_details: Maybe<WireStopDetails>,
-}
-
-/// The `error` member of a body or an event.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct WireError<'a> {
-    #[serde(rename = "type")]
-    kind: Word,
-    #[serde(borrow)]
-    message: Option<&'a RawValue>,
-}
-
-impl WireError<'_> {
-    /// In the words of the view; `kind` where the error names none.
-    pub(super) fn into_error(self, kind: &str) -> ApiError {
-        ApiError {
-            kind: self.kind.0.unwrap_or_else(|| kind.to_owned()),
-            message: self.message.map_or_else(String::new, message_text),
-        }
-    }
-}
-
-/// A message as text: the string, or whatever JSON stands there.
-pub(super) fn message_text(raw: &RawValue) -> String {
-    match serde_json::from_str::<Text<'_>>(raw.get()) {
-        Ok(text) => cut(&text.0, MAX_MESSAGE_BYTES),
-        Err(_) => cut(raw.get().as_bytes(), MAX_MESSAGE_BYTES),
-    }
-}
-
-#[derive(Deserialize)]
-struct ErrorEvent<'a> {
-    #[serde(borrow)]
-    error: WireError<'a>,
-}
-
-/// The events that mean something here.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    MessageStart,
-    BlockStart,
-    BlockDelta,
-    BlockStop,
-    MessageDelta,
-    MessageStop,
-    Ping,
-    Error,
-}
-
-impl Kind {
-    fn of(name: &[u8]) -> Option<Self> {
-        Some(match name {
-            b"content_block_delta" => Self::BlockDelta,
-            b"message_start" => Self::MessageStart,
-            b"content_block_start" => Self::BlockStart,
-            b"content_block_stop" => Self::BlockStop,
-            b"message_delta" => Self::MessageDelta,
-            b"message_stop" => Self::MessageStop,
-            b"ping" => Self::Ping,
-            b"error" => Self::Error,
-            _ => return None,
-        })
-    }
-
-    /// The kind by the data alone, for upstreams that send no names.
-    fn of_data(data: &[u8]) -> Option<Self> {
-        #[derive(Default, Deserialize)]
-        #[serde(default)]
-        struct Peek {
-            #[serde(rename = "type")]
-            kind: Word,
-            error: Option<serde::de::IgnoredAny>,
-        }
-        // The usual spelling; a backslash would end up in no known name.
-        if let Some(rest) = data.strip_prefix(br#"{"type":""#)
-            && let Some(end) = memchr::memchr(b'"', rest)
-            && let Some(kind) = Self::of(&rest[..end])
-        {
-            return Some(kind);
-        }
-        let peek: Peek = serde_json::from_slice(data).ok()?;
-        match peek.kind.as_deref() {
-            Some(kind) => Self::of(kind.as_bytes()),
-            None => peek.error.map(|_| Self::Error),
-        }
-    }
-}
 
 /// A tool call whose block is not closed yet.
 #[derive(Debug)]
@@ -494,10 +295,6 @@ impl Progress {
         }
         self.usage(event.usage.0);
     }
-}
-
-fn parse<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Option<T> {
-    serde_json::from_slice(data).ok()
 }
 
 /// Reads the blocks of a whole answer one by one, so that none but the calls is kept.
