@@ -10,9 +10,9 @@ use rusqlite::types::Value;
 use rusqlite::{Row, params_from_iter};
 
 use super::{Sqlite, row};
+use crate::store::StoreError;
 use crate::store::questions::{By, Filter, Questions, RunSummary, Spend};
 use crate::store::totals::{Fact, Totals};
-use crate::store::StoreError;
 use crate::trace::{Outcome, TurnRecord};
 use crate::usage::Usage;
 
@@ -200,7 +200,9 @@ fn add_request(
     }
     let started_ms: i64 = row.get(FACT_COLUMNS + 5)?;
     let duration_us: i64 = row.get(FACT_COLUMNS + 6)?;
-    run.ended_ms = run.ended_ms.max(started_ms.saturating_add(duration_us / 1_000));
+    run.ended_ms = run
+        .ended_ms
+        .max(started_ms.saturating_add(duration_us / 1_000));
     if let Some(thread) = text(7)?
         && !threads.contains(thread)
     {

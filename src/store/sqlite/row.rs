@@ -364,11 +364,7 @@ struct Unknown {
 }
 
 pub(super) fn unknown(column: &'static str, value: String) -> rusqlite::Error {
-    rusqlite::Error::FromSqlConversionFailure(
-        0,
-        Type::Text,
-        Box::new(Unknown { column, value }),
-    )
+    rusqlite::Error::FromSqlConversionFailure(0, Type::Text, Box::new(Unknown { column, value }))
 }
 
 /// Takes an [`unknown`] out of SQLite's error again, or gives that error back.
