@@ -103,6 +103,9 @@ pub struct Totals {
     pub tokens: Tokens,
     /// Sum of the known costs in pico-USD; `None` when there is none. See [`Totals::known_cost`].
     pub cost_pico: Option<i128>,
+    /// What the same would have cost without any cache in pico-USD, over the requests of which
+    /// both costs are known.
+    pub cost_no_cache_pico: Option<i128>,
     /// What the cache saved (negative: what it cost more) in pico-USD, over the requests of which
     /// both costs are known.
     pub saving_pico: Option<i128>,
@@ -132,6 +135,8 @@ impl Totals {
             if let Some(without) = fact.cost_no_cache_pico {
                 let saved = i128::from(without) - i128::from(cost);
                 self.saving_pico = Some(self.saving_pico.unwrap_or(0) + saved);
+                let sum = self.cost_no_cache_pico.unwrap_or(0);
+                self.cost_no_cache_pico = Some(sum + i128::from(without));
             }
         }
         if let Some(prompt) = fact.usage.prompt() {
@@ -164,6 +169,7 @@ impl Totals {
             ..Usage::default()
         });
         self.cost_pico = plus(self.cost_pico, other.cost_pico);
+        self.cost_no_cache_pico = plus(self.cost_no_cache_pico, other.cost_no_cache_pico);
         self.saving_pico = plus(self.saving_pico, other.saving_pico);
         self.prompt = self.prompt.saturating_add(other.prompt);
         self.read = self.read.saturating_add(other.read);
@@ -183,6 +189,12 @@ impl Totals {
     #[must_use]
     pub fn cost_complete(&self) -> bool {
         self.unpriced == 0 && self.incomplete == 0
+    }
+
+    /// Tokens of the whole prompts, over the requests that told all kinds.
+    #[must_use]
+    pub fn prompt(&self) -> Option<u64> {
+        (self.prompt > 0).then_some(self.prompt)
     }
 
     /// Tokens read from the cache per prompt token, over the requests that told all kinds.

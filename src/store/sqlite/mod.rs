@@ -19,7 +19,7 @@ mod row;
 mod schema;
 mod seed;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod write;
 
 pub use seed::ThreadSeed;

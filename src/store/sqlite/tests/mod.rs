@@ -26,16 +26,16 @@ const ALL: Filter = Filter {
 };
 
 /// 2026-03-01T12:00:00Z.
-const NOON: i64 = 1_772_366_400_000;
+pub(crate) const NOON: i64 = 1_772_366_400_000;
 
-fn store() -> (TempDir, Sqlite) {
+pub(crate) fn store() -> (TempDir, Sqlite) {
     let dir = tempfile::tempdir().unwrap();
     let store = Sqlite::open(dir.path()).unwrap();
     (dir, store)
 }
 
 /// An answered turn of a sensible size; `n` makes it one of its own.
-fn turn(run: &str, n: u32) -> TurnRecord {
+pub(crate) fn turn(run: &str, n: u32) -> TurnRecord {
     TurnRecord {
         id: Uuid::now_v7(),
         kind: RequestKind::Turn,
