@@ -5,11 +5,13 @@
 //! moments, never the file.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags};
 
 use super::StoreError;
+use super::error::drop_reason;
+use crate::trace::DropReason;
 
 mod ask;
 mod retain;
@@ -17,7 +19,7 @@ mod row;
 mod schema;
 mod seed;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod write;
 
 pub use seed::ThreadSeed;
@@ -26,6 +28,8 @@ pub use seed::ThreadSeed;
 pub const FILE_NAME: &str = "prefixgate.db";
 /// How long one statement waits for another process before it gives up.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause before an opening that found the file locked is tried again.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// Prepared statements that a connection keeps.
 const STATEMENTS: usize = 32;
 /// The write-ahead log is cut back to this many bytes after a checkpoint.
@@ -51,7 +55,12 @@ impl Sqlite {
             path: data_dir.into(),
             source,
         })?;
+        patiently(|| Self::open_once(data_dir))
+    }
+
+    fn open_once(data_dir: &Path) -> Result<Self, StoreError> {
         let mut store = Self::connect(data_dir, OpenFlags::SQLITE_OPEN_CREATE)?;
+        schema::refuse_newer(&store)?;
         store.with(|c| {
             // Takes effect only before the first table, and must precede WAL.
             c.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
@@ -72,11 +81,13 @@ impl Sqlite {
         if !path.exists() {
             return Err(StoreError::Missing { path });
         }
-        // Not read-only for SQLite, which has to touch the files beside a WAL database.
-        let store = Self::connect(data_dir, OpenFlags::empty())?;
-        store.with(|c| c.pragma_update(None, "query_only", true))?;
-        schema::check(&store)?;
-        Ok(store)
+        patiently(|| {
+            // Not read-only for SQLite, which has to touch the files beside a WAL database.
+            let store = Self::connect(data_dir, OpenFlags::empty())?;
+            store.with(|c| c.pragma_update(None, "query_only", true))?;
+            schema::check(&store)?;
+            Ok(store)
+        })
     }
 
     fn connect(data_dir: &Path, extra: OpenFlags) -> Result<Self, StoreError> {
@@ -115,6 +126,22 @@ impl Sqlite {
                 path: self.path.clone(),
                 source,
             },
+        }
+    }
+}
+
+/// Tries again while another process holds the file. SQLite's own patience does not cover the
+/// change to WAL mode and the end of the last connection.
+fn patiently(open: impl Fn() -> Result<Sqlite, StoreError>) -> Result<Sqlite, StoreError> {
+    let begun = Instant::now();
+    loop {
+        match open() {
+            Err(StoreError::Sqlite { source, .. })
+                if drop_reason(&source) == DropReason::Locked && begun.elapsed() < BUSY_TIMEOUT =>
+            {
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            opened => return opened,
         }
     }
 }

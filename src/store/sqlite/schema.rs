@@ -135,20 +135,27 @@ fn run_missing(store: &mut Sqlite) -> Result<(), StoreError> {
 /// Whether the database has the schema of this version.
 pub(super) fn check(store: &Sqlite) -> Result<(), StoreError> {
     let path = store.path.clone();
-    match found(store)? {
+    match refuse_newer(store)? {
         // A gateway that has only just made the file.
         0 => Err(StoreError::Missing { path }),
+        VERSION => Ok(()),
+        found => Err(StoreError::Older {
+            path,
+            found,
+            known: VERSION,
+        }),
+    }
+}
+
+/// The schema of the database, unless a newer prefixgate has written it.
+pub(super) fn refuse_newer(store: &Sqlite) -> Result<i64, StoreError> {
+    match found(store)? {
         found if found > VERSION => Err(StoreError::Newer {
-            path,
+            path: store.path.clone(),
             found,
             known: VERSION,
         }),
-        found if found < VERSION => Err(StoreError::Older {
-            path,
-            found,
-            known: VERSION,
-        }),
-        _ => Ok(()),
+        found => Ok(found),
     }
 }
 
