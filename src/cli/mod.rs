@@ -9,6 +9,7 @@ use crate::config::ConfigError;
 pub mod check;
 pub mod demo;
 pub mod doctor;
+mod reach;
 pub mod report;
 pub mod run;
 pub mod serve;
@@ -66,4 +67,17 @@ pub fn main(cli: Cli) -> ExitCode {
         eprintln!("prefixgate: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// Writes to stdout. A reader that has gone away (`| head`) is no failure.
+///
+/// # Errors
+/// Any other failure to write.
+pub fn print(text: &str) -> std::io::Result<()> {
+    use std::io::{ErrorKind, Write};
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
 }
