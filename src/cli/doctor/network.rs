@@ -143,8 +143,14 @@ async fn reach(client: &Probe, upstream: &Upstream, connect: Duration) -> Result
         .base
         .port_u16()
         .unwrap_or(if plain { 80 } else { 443 });
-    let direct = "check the network and firewall; prefixgate connects directly and uses no HTTPS_PROXY: \
-                  name a reachable endpoint with [upstream.NAME] url";
+    // Where only a proxy leads out, this is the reason, and nothing else hints at it.
+    let proxied = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
+    let direct = if proxied.iter().any(|name| std::env::var_os(name).is_some()) {
+        "check the network; a proxy is set, but prefixgate connects directly: name an endpoint that is reachable \
+         with [upstream.NAME] url"
+    } else {
+        "check the network, the firewall and the url"
+    };
     let trouble = |what: String, advice: &str| Trouble {
         what,
         advice: advice.to_owned(),
@@ -156,7 +162,7 @@ async fn reach(client: &Probe, upstream: &Upstream, connect: Duration) -> Result
             Ok(Err(error)) => {
                 return Err(trouble(
                     format!("the name {host} cannot be resolved: {error}"),
-                    &format!("check the url and the name server; {direct}"),
+                    direct,
                 ));
             }
             Err(_) => {
