@@ -23,7 +23,7 @@ pub use crate::usage::PriceOverride;
 pub use error::{ConfigError, Problem};
 pub use options::{Environment, Options, default_data_dir};
 pub use render::Setting;
-pub use value::{BaseUrl, Size, Span};
+pub use value::{BaseUrl, Size, Span, Value};
 
 /// Which wire format an upstream speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
