@@ -168,7 +168,7 @@ fn recorded_bytes_are_read_back() {
     let read = requests(wire);
     assert_eq!(read.len(), 2);
     assert_eq!(read[0].1.body, b"abc");
-    assert_eq!(read[1].0, 41);
+    assert_eq!(read[1].0, 42);
     assert_eq!((read[1].1.method(), read[1].1.target()), ("GET", "/b"));
 
     let wire = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
