@@ -335,17 +335,11 @@ fn doctor_explains_tls() {
         "{advice}"
     );
 
-    let (code, report) = doctor(
-        home.path(),
-        nobody,
-        &format!("https://{address}"),
-        |command| {
-            let config =
-                "[upstream.openai]\nurl = \"http://127.0.0.1:9\"\n[tls]\nextra_ca = \"ca.pem\"\n";
-            std::fs::write(home.path().join("p.toml"), config).unwrap();
-            let _ = command;
-        },
-    );
+    let (code, report) = doctor(home.path(), nobody, &format!("https://{address}"), |_| {
+        let config =
+            "[upstream.openai]\nurl = \"http://127.0.0.1:9\"\n[tls]\nextra_ca = \"ca.pem\"\n";
+        std::fs::write(home.path().join("p.toml"), config).unwrap();
+    });
     assert_eq!(
         (code, finding(&report, "upstream anthropic").0),
         (0, "ok"),
