@@ -1,6 +1,7 @@
 //! Ways to a gateway: is one running, does a client's URL lead to it, does a proxy stand between.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,6 +24,8 @@ pub(super) enum Found {
     Prefixgate {
         /// `http://HOST:PORT`, without a slash at the end.
         proxy: String,
+        /// Where its records are.
+        data_dir: Option<PathBuf>,
     },
     /// Something that is no prefixgate.
     Other,
@@ -35,6 +38,7 @@ pub(super) enum Found {
 struct Health {
     service: String,
     proxy: String,
+    data_dir: Option<PathBuf>,
 }
 
 /// Asks `/healthz` of the admin address.
@@ -46,6 +50,7 @@ pub(super) async fn ask(admin: SocketAddr) -> Found {
     match tokio::time::timeout(PATIENCE, health(at)).await {
         Ok(Ok(health)) if health.service == "prefixgate" => Found::Prefixgate {
             proxy: reachable(&health.proxy),
+            data_dir: health.data_dir,
         },
         Ok(Err(error)) if is_refused(error.as_ref()) => Found::Nobody,
         _ => Found::Other,
