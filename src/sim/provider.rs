@@ -229,13 +229,13 @@ impl Provider {
             prompt = self.state().threads.resume(id, owner, prompt, now_ms)?;
             claim.previous = Some(id.clone());
         }
+        prompt::check_markers(&mut prompt, settings.auto)?;
         if self.options.strict {
             conversation::check(&prompt, settings.model, head)?;
             if self.options.check_signatures {
                 self.signer().check(&prompt, settings.model)?;
             }
         }
-        prompt::check_markers(&mut prompt, settings.auto)?;
         if asked.is_some() {
             claim.hold = Some((head.scope.clone(), settings.model.id, prompt.clone()));
         }

@@ -548,7 +548,7 @@ fn markers_at_forbidden_places_are_refused() {
             ])],
         )
         .replace("\" \"", "\" \\n\""),
-        "non-whitespace",
+        "messages.0.content.0.text: cache_control cannot be set for empty text blocks",
     );
     let deferred =
         format!(r#","tools":[{{"name":"d","input_schema":{{}},"defer_loading":true,{marker}}}]"#);
@@ -692,7 +692,7 @@ fn the_attribution_block_of_claude_code_is_outside_of_the_prompt() {
     let behind = |n| {
         request(
             "",
-            &[text("s", 2000, ""), attribution(n), text("z", 10, M5)],
+            &[text("front", 2000, ""), attribution(n), text("z", 10, M5)],
             &[hello()],
         )
     };
