@@ -1,3 +1,7 @@
 //! Integration tests: one binary, real sockets, the real program.
 
+// Helpers of tests are outside of the functions that clippy knows as tests.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod agents;
 mod support;
