@@ -4,9 +4,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::config::ConfigError;
+
 pub mod check;
 pub mod demo;
 pub mod doctor;
+mod reach;
 pub mod report;
 pub mod run;
 pub mod serve;
@@ -56,7 +59,25 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Sim(args) => sim::main(args),
     };
     result.unwrap_or_else(|error| {
+        // One problem a line, each with its place first, so that editors and scripts can read it.
+        if let Some(error) = error.downcast_ref::<ConfigError>() {
+            eprintln!("{error}");
+            return ExitCode::from(EXIT_USAGE);
+        }
         eprintln!("prefixgate: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+/// Writes to stdout. A reader that has gone away (`| head`) is no failure.
+///
+/// # Errors
+/// Any other failure to write.
+pub fn print(text: &str) -> std::io::Result<()> {
+    use std::io::{ErrorKind, Write};
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
 }

@@ -1,15 +1,235 @@
-//! `prefixgate report`.
+//! `prefixgate report`: what the trace database knows, as a table or as JSON.
+//!
+//! JSON is always one array: of runs, of requests, or of groups of spend. Money in it is a decimal
+//! string and exact; unknown is `null`.
 
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use jiff::tz::TimeZone;
+
+use self::when::When;
+use super::EXIT_USAGE;
+use crate::store::{By, Filter, Questions, Sqlite};
+
+mod json;
+mod money;
+mod show;
+mod table;
+#[cfg(test)]
+mod tests;
+mod when;
+
+/// Runs in a table when nobody says how many.
+const TABLE_RUNS: usize = 20;
+/// Most rows of any other answer when nobody says how many.
+const MAX_ROWS: usize = 100_000;
+
+/// What a report is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum What {
+    /// Runs, the most recently active first
+    Runs,
+    /// The requests of one run, in order
+    Turns,
+    /// Spend by application, model or day
+    Spend,
+}
+
+/// What spend is grouped by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Group {
+    /// The application
+    App,
+    /// The model that answered
+    Model,
+    /// The day on which the request started
+    Day,
+}
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// What to show
+    #[arg(value_enum, default_value_t = What::Runs)]
+    what: What,
+    /// The run whose turns are shown
+    #[arg(long, value_name = "ID", required_if_eq("what", "turns"))]
+    run: Option<String>,
+    /// Directory of the trace database
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Print JSON: one array
+    #[arg(long)]
+    json: bool,
+    /// Only from then on: 24h, 7d, a date or an RFC 3339 time (runs: active since then, whole)
+    #[arg(long, value_name = "WHEN")]
+    since: Option<When>,
+    /// Only before then: 24h, 7d, a date (not included) or an RFC 3339 time
+    #[arg(long, value_name = "WHEN")]
+    until: Option<When>,
+    /// Only this application
+    #[arg(long, value_name = "NAME")]
+    app: Option<String>,
+    /// What spend is grouped by [default: model]
+    #[arg(long, value_enum)]
+    by: Option<Group>,
+    /// Zone of days and of the times in tables, an IANA name as Europe/Berlin [default: UTC]
+    #[arg(long, value_name = "ZONE", value_parser = zone)]
+    tz: Option<TimeZone>,
+    /// Most rows
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
+    /// Turns: also show requests that are no turns (token counting, batches, probes)
+    #[arg(long)]
+    all: bool,
+}
+
+fn zone(name: &str) -> Result<TimeZone, String> {
+    TimeZone::get(name)
+        .map_err(|_| format!("`{name}` is not an IANA time zone, such as UTC or Europe/Berlin"))
+}
+
+impl Args {
+    /// Flags that do not go with what is asked for.
+    fn misuse(&self) -> Option<&'static str> {
+        match self.what {
+            What::Runs | What::Spend if self.run.is_some() => {
+                Some("--run goes with `prefixgate report turns`")
+            }
+            What::Runs | What::Turns if self.by.is_some() => {
+                Some("--by goes with `prefixgate report spend`")
+            }
+            What::Runs | What::Spend if self.all => {
+                Some("--all goes with `prefixgate report turns`")
+            }
+            _ => None,
+        }
+    }
+}
 
 /// Runs it.
 ///
 /// # Errors
-/// Not built yet.
-pub fn main(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+/// There is no trace database, it cannot be read, or it knows no such run.
+pub fn main(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(misuse) = args.misuse() {
+        eprintln!("prefixgate report: {misuse}");
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
+    let data_dir = args.data_dir.clone().unwrap_or_else(default_data_dir);
+    let store = Sqlite::open_read(&data_dir)?;
+    let text = answer(&store, &args, now_ms())?;
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the runs in the database of `data_dir`.
+///
+/// # Errors
+/// There is no trace database, or it cannot be read.
+pub fn print_runs(data_dir: &Path, json: bool) -> anyhow::Result<()> {
+    let store = Sqlite::open_read(data_dir)?;
+    let filter = Filter {
+        since_ms: None,
+        until_ms: None,
+        app: None,
+        limit: MAX_ROWS,
+    };
+    print(&runs(&store, filter, json, &TimeZone::UTC)?)
+}
+
+/// The text of a report.
+fn answer(store: &impl Questions, args: &Args, now_ms: i64) -> anyhow::Result<String> {
+    let zone = args.tz.clone().unwrap_or(TimeZone::UTC);
+    let at = |when: &Option<When>| when.as_ref().map(|w| w.at_ms(now_ms, &zone)).transpose();
+    let default_limit = match args.what {
+        What::Runs if !args.json => TABLE_RUNS,
+        _ => MAX_ROWS,
+    };
+    let limit = args.limit.map_or(Ok(default_limit), usize::try_from)?;
+    let filter = Filter {
+        since_ms: at(&args.since)?,
+        until_ms: at(&args.until)?,
+        app: args.app.clone(),
+        limit,
+    };
+    match args.what {
+        What::Runs => runs(store, filter, args.json, &zone),
+        What::Turns => {
+            let run = args.run.as_deref().context("--run is missing")?;
+            let turns = store.turns(run, &filter, args.all)?;
+            if turns.is_empty() {
+                bail!("no turns of a run `{run}`: `prefixgate report runs` lists the runs");
+            }
+            if args.json {
+                return json::turns(&turns);
+            }
+            Ok(show::turns(run, &turns, limit, &zone))
+        }
+        What::Spend => {
+            let by = match args.by.unwrap_or(Group::Model) {
+                Group::App => By::App,
+                Group::Model => By::Model,
+                Group::Day => By::Day,
+            };
+            // Cut only what is shown, so that the total is that of the range.
+            let everything = Filter {
+                limit: usize::MAX,
+                ..filter
+            };
+            let spend = store.spend(by, &everything, &zone)?;
+            if args.json {
+                return json::spend(by, spend.get(..limit).unwrap_or(&spend), &zone);
+            }
+            Ok(show::spend(by, &spend, limit, &zone))
+        }
+    }
+}
+
+fn runs(
+    store: &impl Questions,
+    mut filter: Filter,
+    json: bool,
+    zone: &TimeZone,
+) -> anyhow::Result<String> {
+    if json {
+        return json::runs(&store.runs(&filter)?);
+    }
+    let limit = filter.limit;
+    // One more tells whether there are more.
+    filter.limit = limit.saturating_add(1);
+    Ok(show::runs(&store.runs(&filter)?, limit, zone))
+}
+
+/// Writes to stdout; a reader that has seen enough (`| head`) is no error.
+fn print(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write the report")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    i64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
+}
+
+// merged with config::default_data_dir
+fn default_data_dir() -> PathBuf {
+    let named = |name: &str| {
+        std::env::var_os(name)
+            .filter(|v| !v.is_empty())
+            .map(PathBuf::from)
+    };
+    named("PREFIXGATE_DATA_DIR")
+        .or_else(|| named("XDG_STATE_HOME").map(|dir| dir.join("prefixgate")))
+        .or_else(|| named("HOME").map(|home| home.join(".local/state/prefixgate")))
+        .unwrap_or_else(|| "prefixgate-data".into())
 }

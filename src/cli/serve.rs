@@ -1,15 +1,95 @@
 //! `prefixgate serve`.
 
+use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
+
+use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::config::{Config, Options};
+use crate::server::Gateway;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Configuration file
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where clients connect (default 127.0.0.1:8787; port 0 lets the system choose)
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<String>,
+    /// Metrics and health (default 127.0.0.1:8788)
+    #[arg(long, value_name = "ADDR")]
+    pub admin: Option<String>,
+    /// Base URL of the default upstream (default https://api.anthropic.com)
+    #[arg(long, value_name = "URL")]
+    pub upstream: Option<String>,
+    /// Where the trace database lives
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Cache breakpoints: off, dry-run or fill
+    #[arg(long, value_name = "POLICY")]
+    pub cache: Option<String>,
+}
 
-/// Runs it.
+impl Args {
+    fn options(self) -> Options {
+        Options {
+            config: self.config,
+            listen: self.listen,
+            admin: self.admin,
+            upstream: self.upstream,
+            data_dir: self.data_dir,
+            cache: self.cache,
+        }
+    }
+}
+
+/// Runs the gateway until SIGINT or SIGTERM.
 ///
 /// # Errors
-/// Not built yet.
-pub fn main(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+/// When something needed at start cannot be had; nothing is bound before the configuration is valid.
+pub fn main(args: Args) -> anyhow::Result<ExitCode> {
+    let config = match Config::load(&args.options()) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("{error}");
+            return Ok(ExitCode::from(super::EXIT_USAGE));
+        }
+    };
+    super::log_to_stderr();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        for warning in &config.warnings {
+            tracing::warn!("{warning}");
+        }
+        let gateway = Gateway::start(config).await?;
+        let mut stdout = std::io::stdout().lock();
+        writeln!(
+            stdout,
+            "listening proxy=http://{} admin=http://{}",
+            gateway.proxy_addr(),
+            gateway.admin_addr()
+        )
+        .and_then(|()| stdout.flush())
+        .context("cannot write to stdout")?;
+        drop(stdout);
+
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            interrupted = tokio::signal::ctrl_c() => interrupted?,
+        }
+        tracing::info!("draining: no new connections, running turns may end");
+        // A second signal ends the drain.
+        tokio::select! {
+            () = gateway.shutdown() => {}
+            _ = terminate.recv() => tracing::warn!("second signal: stopped at once"),
+            _ = tokio::signal::ctrl_c() => tracing::warn!("second signal: stopped at once"),
+        }
+        Ok(ExitCode::SUCCESS)
+    })
 }

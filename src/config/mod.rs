@@ -1,10 +1,29 @@
 //! Configuration: what a user may write, and what it means once validated.
+//!
+//! [`file::File`] is what was typed, each value with its place; [`Config`] is what is meant.
+//! Between them stands [`Config::load`]: flags before environment before file before defaults,
+//! everything checked and every problem reported at once, before anything is opened or bound.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+mod error;
+pub mod file;
+mod options;
+mod render;
+mod resolve;
+#[cfg(test)]
+mod tests;
+mod value;
+
 pub use crate::usage::PriceOverride;
+pub use error::{ConfigError, Problem};
+pub use options::{Environment, Options, default_data_dir};
+pub use render::Setting;
+pub use value::{BaseUrl, Size, Span, Value};
 
 /// Which wire format an upstream speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,6 +69,29 @@ pub enum Threads {
     Replay,
 }
 
+/// Where a setting came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// Nobody said anything.
+    Default,
+    /// `FILE:LINE`.
+    File(String),
+    /// An environment variable.
+    Environment(&'static str),
+    /// A flag of the command line.
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(place) => f.write_str(place),
+            Self::Environment(name) | Self::Flag(name) => f.write_str(name),
+        }
+    }
+}
+
 /// The resolved configuration: everything valid, nothing optional that has a default.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -91,4 +133,75 @@ pub struct Config {
     pub record_queue: usize,
     /// Applications allowed as a metric label; all others share one.
     pub app_labels: Vec<String>,
+    /// The admin listener may be reached from other machines.
+    pub admin_allow_remote: bool,
+    /// The file that was read, if any.
+    pub file: Option<PathBuf>,
+    /// What is allowed and probably not wanted; to be logged at the start.
+    pub warnings: Vec<String>,
+    /// Where each setting came from, by its key (`server.listen`); what is missing is a default.
+    pub origins: BTreeMap<String, Origin>,
+}
+
+impl Config {
+    /// The defaults, without any file, flag or environment.
+    #[must_use]
+    pub fn embedded(data_dir: PathBuf) -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8787)),
+            admin: SocketAddr::from(([127, 0, 0, 1], 8788)),
+            data_dir,
+            upstreams: vec![
+                Upstream {
+                    name: "anthropic".to_owned(),
+                    base: http::Uri::from_static("https://api.anthropic.com"),
+                    format: Format::Anthropic,
+                    price_provider: "anthropic".to_owned(),
+                },
+                Upstream {
+                    name: "openai".to_owned(),
+                    base: http::Uri::from_static("https://api.openai.com"),
+                    format: Format::OpenAi,
+                    price_provider: "openai".to_owned(),
+                },
+            ],
+            extra_ca: None,
+            max_body_bytes: 32 << 20,
+            buffered_bytes: 1 << 30,
+            inspect_bytes: 32 << 20,
+            pool_idle: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(15 * 60),
+            drain: Duration::from_secs(30),
+            cache: CachePolicy::Fill,
+            threads: Threads::Pass,
+            prices: Vec::new(),
+            retention_days: 90,
+            retention_bytes: 2 << 30,
+            record_queue: 65_536,
+            app_labels: Vec::new(),
+            admin_allow_remote: false,
+            file: None,
+            warnings: Vec::new(),
+            origins: BTreeMap::new(),
+        }
+    }
+
+    /// The configuration that these flags, the process's environment and the file give.
+    ///
+    /// Reads the file and the CA bundle; opens, creates and binds nothing else.
+    ///
+    /// # Errors
+    /// Everything that is wrong, each with its place and what would be right.
+    pub fn load(options: &Options) -> Result<Self, ConfigError> {
+        Self::load_in(options, &Environment::process())
+    }
+
+    /// As [`Config::load`], in a given environment.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn load_in(options: &Options, environment: &Environment) -> Result<Self, ConfigError> {
+        resolve::load(options, environment)
+    }
 }

@@ -143,6 +143,14 @@ pub struct Block {
     /// The value that holds the content proper: `text` of a text block, `input` of a call,
     /// `content` of a result. `None` where there is none.
     pub content: Option<Span>,
+    /// The raw JSON string (quotes included) that says all of the content proper, where other
+    /// spellings mean the same: of a text block without further members it stands for the whole
+    /// block, of a tool result for its `content` (a string, or an array of one such text block).
+    pub plain: Option<Span>,
+    /// The member that is no content: the client's marker, or the marker's key with an explicit null.
+    pub marker_member: Option<Span>,
+    /// No white space stands outside its strings.
+    pub compact: bool,
 }
 
 impl Block {
@@ -150,6 +158,37 @@ impl Block {
     #[must_use]
     pub fn in_prefix(&self) -> bool {
         self.unmarkable != Some(Unmarkable::Deferred)
+    }
+}
+
+/// How a wire format spells the breakpoints that are spliced into a body.
+#[derive(Debug, PartialEq, Eq)]
+pub struct MarkerSpelling {
+    /// With the short lifetime.
+    pub m5: Spelling,
+    /// With the long lifetime.
+    pub h1: Spelling,
+}
+
+/// The pieces of one breakpoint; they fit around any block that may carry one.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Spelling {
+    /// For an object with members: what goes before its closing brace.
+    pub member: &'static [u8],
+    /// For a bare string: what goes before it ...
+    pub wrap_open: &'static [u8],
+    /// ... and after it.
+    pub wrap_close: &'static [u8],
+}
+
+impl MarkerSpelling {
+    /// The pieces for a lifetime.
+    #[must_use]
+    pub fn of(&self, ttl: Ttl) -> &Spelling {
+        match ttl {
+            Ttl::M5 => &self.m5,
+            Ttl::H1 => &self.h1,
+        }
     }
 }
 
@@ -225,6 +264,8 @@ pub struct RequestView {
     pub history: History,
     /// Conversation ids.
     pub ids: BodyIds,
+    /// How a marker is written into this body; `None` where the wire format has none.
+    pub spelling: Option<&'static MarkerSpelling>,
     /// Why this body must never be edited even though it could be read (a key that stands twice ...).
     pub uneditable: Option<&'static str>,
 }
@@ -296,6 +337,8 @@ pub struct Answer {
     pub metered: Metered,
     /// Why the model stopped, in the provider's word.
     pub stop_reason: Option<String>,
+    /// For a refusal: its category in the provider's word (some categories are billed, some are not).
+    pub refusal_category: Option<String>,
     /// The error the answer carried, as a body or inside a stream.
     pub error: Option<ApiError>,
     /// Tool calls in order.

@@ -1,1 +1,411 @@
 //! The life of a turn.
+//!
+//! [`serve`] owns the control flow of a request from its head to the head of its answer; from
+//! there the [`tee`] passes the answer on. The [`account`] travels along and is closed exactly
+//! once, on every exit. Errors before the upstream's answer are [`refusal`]s.
+
+pub mod account;
+pub mod body;
+pub mod headers;
+pub mod intake;
+mod line;
+pub mod prepare;
+pub mod refusal;
+pub mod route;
+pub mod tee;
+mod tunnel;
+pub mod upstream;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, USER_AGENT};
+use http::{Method, Request, Response, StatusCode, Version, request};
+use hyper::body::Incoming;
+
+use self::account::{Account, End, hex};
+use self::body::ReplyBody;
+use self::intake::{Budget, IntakeError};
+use self::prepare::{Asking, Prepared};
+use self::refusal::Refusal;
+use self::route::{Route, Router};
+use self::tee::{Reading, Tee};
+use self::upstream::{SendBody, UpstreamClient};
+use crate::config::{Config, Format, Threads};
+use crate::prompt_cache::chain::Hasher;
+use crate::provider::anthropic::response::{Limits, Reader, Shape};
+use crate::provider::{anthropic, decode};
+use crate::run::{Labels, Registry, identify};
+use crate::trace::metrics::Metrics;
+use crate::trace::{Outcome, Recorder, RequestKind};
+use crate::usage::PriceBook;
+
+/// Models whose missing price has been logged; later ones are only counted.
+const MAX_UNPRICED_LOGGED: usize = 256;
+/// An encoded answer is looked at up to this decoded size.
+const MAX_DECODED_ANSWER_BYTES: u64 = 256 << 20;
+/// Longest path that is recorded, in bytes.
+const MAX_PATH_BYTES: usize = 256;
+
+/// What all requests share.
+#[derive(Debug)]
+pub struct Shared {
+    /// Settings.
+    pub config: Config,
+    /// The way to the upstreams.
+    pub router: Router,
+    /// Connections to them.
+    pub client: UpstreamClient,
+    /// Memory for bodies.
+    pub budget: Budget,
+    /// Keyed hashes.
+    pub hasher: Hasher,
+    /// Lineages.
+    pub registry: Registry,
+    /// Prices.
+    pub prices: PriceBook,
+    /// The way to the store.
+    pub recorder: Recorder,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Models already complained about.
+    pub unpriced: Mutex<HashSet<String>>,
+}
+
+impl Shared {
+    /// Logs a model without a price, once.
+    fn warn_unpriced(&self, model: &str, reason: &str) {
+        let mut logged = self.unpriced.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.len() < MAX_UNPRICED_LOGGED && logged.insert(model.to_owned()) {
+            let model = crate::text::prefix(model, 128);
+            tracing::warn!(
+                model,
+                reason,
+                "no price: the cost of this model is unknown; add a [[price]]"
+            );
+        }
+    }
+}
+
+/// Serves one request. `ambiguous` is set when its head framed the body in two ways.
+pub async fn serve(
+    shared: Arc<Shared>,
+    request: Request<Incoming>,
+    ambiguous: bool,
+) -> Response<ReplyBody> {
+    let target = request.uri().path_and_query().map_or("/", |t| t.as_str());
+    let route = match shared.router.route(request.method(), target) {
+        Ok(route) => route,
+        Err(error) => {
+            let format = if target.contains("/v1/messages") {
+                Format::Anthropic
+            } else {
+                Format::OpenAi
+            };
+            let refusal = Refusal {
+                status: StatusCode::NOT_FOUND,
+                kind: "not_found_error",
+                message: format!("prefixgate: {error}"),
+                retry: Some(false),
+            };
+            let account = Account::open(&shared, RequestKind::Other, "none", "none");
+            return refuse(account, refusal, Outcome::ClientError, format);
+        }
+    };
+    let upstream = route.upstream.clone();
+    let mut account = Account::open(
+        &shared,
+        route.kind,
+        &upstream.name,
+        &upstream.price_provider,
+    );
+    let upgrade = headers::wants_upgrade(request.headers());
+    let expects = request.headers().contains_key(EXPECT);
+    let (mut parts, body) = request.into_parts();
+    let mut labels = route.labels.clone();
+    headers::to_upstream(&mut parts.headers, &mut labels);
+    let credential = describe(&shared, &mut account, &parts, &route, &labels);
+    let unframed = parts.version == Version::HTTP_10;
+
+    if ambiguous {
+        let message = "prefixgate: the request frames its body twice (content-length and \
+                       transfer-encoding); nothing was forwarded";
+        let refusal = Refusal::bad_request(message.into());
+        return refuse(account, refusal, Outcome::ClientError, upstream.format);
+    }
+    let uri = match route::join(&upstream, &route.target) {
+        Ok(uri) => uri,
+        Err(error) => {
+            let refusal =
+                Refusal::bad_request(format!("prefixgate: unusable request target: {error}"));
+            return refuse(account, refusal, Outcome::ClientError, upstream.format);
+        }
+    };
+    parts.uri = uri;
+    parts.version = Version::HTTP_11;
+
+    if let Some(protocol) = upgrade {
+        return tunnel::open(shared, account, parts, body, protocol, &upstream).await;
+    }
+    let turn = route.kind == RequestKind::Turn;
+    let sent = if turn {
+        let taken = match shared.budget.read(body, expects).await {
+            Ok(taken) => taken,
+            Err(error) => return refuse_intake(account, error, upstream.format),
+        };
+        let ready = account.elapsed_us();
+        let asking = Asking {
+            headers: &parts.headers,
+            labels: &labels,
+            upstream: &upstream.name,
+            price_provider: &upstream.price_provider,
+            credential,
+        };
+        let prepared = prepare::prepare(&shared, &mut account, &asking, &taken.bytes);
+        if prepared.continues && shared.config.threads == Threads::Replay {
+            return refuse_thread(account);
+        }
+        if let Some(record) = account.record() {
+            record.request_bytes = taken.bytes.len() as u64;
+            record.sent_bytes = prepared.pieces.iter().map(|p| p.len() as u64).sum();
+            record.overhead_us = None;
+        }
+        let spent = account.elapsed_us().saturating_sub(ready);
+        if let Some(record) = account.record() {
+            record.overhead_us = Some(spent);
+        }
+        let answer = send_turn(
+            &shared,
+            &mut account,
+            &upstream.name,
+            parts,
+            prepared,
+            taken.bytes,
+        )
+        .await;
+        // The body is not needed any more: its memory goes back while the answer is on its way.
+        drop(taken.share);
+        answer
+    } else {
+        let request = Request::from_parts(parts, SendBody::Stream(body));
+        send(&shared, &upstream.name, request).await
+    };
+    let method_is_head = account
+        .record()
+        .is_some_and(|r| r.method == Method::HEAD.as_str());
+    match sent {
+        Ok(answer) => pass_on(&shared, account, answer, turn && !method_is_head, unframed),
+        Err(refusal) => refuse(
+            account,
+            refusal,
+            Outcome::UpstreamUnreachable,
+            upstream.format,
+        ),
+    }
+}
+
+/// Writes what is known from the head into the record; returns the hash of the credential.
+fn describe(
+    shared: &Shared,
+    account: &mut Account,
+    parts: &request::Parts,
+    route: &Route,
+    labels: &Labels,
+) -> crate::prompt_cache::chain::Hash {
+    let raw = headers::credential(&parts.headers);
+    let hash = shared
+        .hasher
+        .keyed("credential", raw.map_or(&b""[..], |v| v.as_bytes()));
+    let Some(record) = account.record() else {
+        return hash;
+    };
+    record.credential = raw.map(|_| hex(&hash[..8]));
+    record.method = parts.method.as_str().to_owned();
+    let path = route.target.split('?').next().unwrap_or_default();
+    record.path = crate::text::prefix(path, MAX_PATH_BYTES).to_owned();
+    record.app = labels
+        .app
+        .as_deref()
+        .map(|app| crate::text::prefix(app, 64).to_owned());
+    record.client = parts
+        .headers
+        .get(USER_AGENT)
+        .and_then(|_| identify::client_name(&parts.headers));
+    hash
+}
+
+/// Sends a turn. When the upstream refuses a request that carries markers of ours, the client's
+/// own bytes are sent once more (a 400 has generated nothing) and insertion ends for the thread.
+async fn send_turn(
+    shared: &Shared,
+    account: &mut Account,
+    upstream: &str,
+    mut parts: request::Parts,
+    prepared: Prepared,
+    original: Bytes,
+) -> Result<Response<Incoming>, Refusal> {
+    if !prepared.edited {
+        let request = Request::from_parts(parts, SendBody::pieces(prepared.pieces));
+        return send(shared, upstream, request).await;
+    }
+    let untouched = parts.clone();
+    prepare::fit_headers(&mut parts.headers, &prepared.pieces);
+    let request = Request::from_parts(parts, SendBody::pieces(prepared.pieces));
+    let answer = send(shared, upstream, request).await?;
+    if answer.status() != StatusCode::BAD_REQUEST {
+        return Ok(answer);
+    }
+    let markers = account.record().map_or(0, |r| {
+        r.sent_bytes = original.len() as u64;
+        std::mem::take(&mut r.markers_added).len()
+    });
+    shared.metrics.fuse(markers);
+    account.warn("markers_refused");
+    if let Some(seat) = account.seat() {
+        shared.registry.insertion_off(seat);
+        tracing::warn!(
+            run = &*seat.run_id,
+            thread = &*seat.thread_id,
+            "the upstream refused a request with added breakpoints; it was sent again as the client wrote it, \
+             and no more are added in this thread"
+        );
+    }
+    drop(answer);
+    send(
+        shared,
+        upstream,
+        Request::from_parts(untouched, SendBody::pieces(vec![original])),
+    )
+    .await
+}
+
+async fn send(
+    shared: &Shared,
+    upstream: &str,
+    request: Request<SendBody>,
+) -> Result<Response<Incoming>, Refusal> {
+    let limit = shared.config.idle_timeout;
+    match tokio::time::timeout(limit, shared.client.request(request)).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => {
+            let what = if error.is_connect() {
+                "it could not be connected to"
+            } else {
+                "the connection broke before the answer (the request was not sent again)"
+            };
+            Err(Refusal::unreachable(
+                upstream,
+                &format!("{what}: {}", tee::chain(&error)),
+            ))
+        }
+        Err(_elapsed) => Err(Refusal::silent(upstream, limit)),
+    }
+}
+
+/// Passes an answer on: head at once, body by the tee.
+fn pass_on(
+    shared: &Shared,
+    mut account: Account,
+    answer: Response<Incoming>,
+    read: bool,
+    unframed: bool,
+) -> Response<ReplyBody> {
+    let (mut parts, body) = answer.into_parts();
+    headers::strip_hop(&mut parts.headers);
+    parts.version = Version::HTTP_11;
+    let head_us = account.elapsed_us();
+    if let Some(record) = account.record() {
+        record.head_us = Some(head_us);
+        record.status = Some(parts.status.as_u16());
+        let id = parts
+            .headers
+            .get("request-id")
+            .and_then(|v| v.to_str().ok());
+        record.request_id = id.map(|id| crate::text::prefix(id, 128).to_owned());
+    }
+    let empty = http_body::Body::is_end_stream(&body);
+    if empty && !(read && parts.status == StatusCode::OK) {
+        account.finish(End::Complete, None);
+        return Response::from_parts(parts, ReplyBody::empty());
+    }
+    let reading = if read {
+        reading(&parts.headers, parts.status, &mut account)
+    } else {
+        None
+    };
+    let tee = Tee::new(body, account, reading, shared.config.idle_timeout, unframed);
+    Response::from_parts(parts, ReplyBody::Tee(Box::new(tee)))
+}
+
+fn reading(headers: &HeaderMap, status: StatusCode, account: &mut Account) -> Option<Reading> {
+    let text = |name| {
+        headers
+            .get(name)
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or_default()
+    };
+    let shape = Shape::of(
+        status.as_u16(),
+        headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok()),
+    );
+    let stream = matches!(shape, Shape::Stream);
+    let encoding = text(CONTENT_ENCODING);
+    let decoder = if encoding.is_empty() || encoding.eq_ignore_ascii_case("identity") {
+        None
+    } else {
+        let decoder = decode::Decoder::new(encoding, MAX_DECODED_ANSWER_BYTES);
+        if decoder.is_none() {
+            account.warn("answer_not_decoded");
+            return None;
+        }
+        decoder
+    };
+    let reader = Reader::new(shape, Limits::default());
+    Some(Reading {
+        reader,
+        decoder,
+        stream,
+    })
+}
+
+fn refuse(
+    mut account: Account,
+    refusal: Refusal,
+    outcome: Outcome,
+    format: Format,
+) -> Response<ReplyBody> {
+    if let Some(record) = account.record() {
+        record.status = Some(refusal.status.as_u16());
+        record.error_type = Some(refusal.kind.to_owned());
+        record.error_message = Some(refusal.message.clone());
+    }
+    account.finish(End::Own(outcome, refusal.message.clone()), None);
+    refusal.into_response(format)
+}
+
+fn refuse_intake(account: Account, error: IntakeError, format: Format) -> Response<ReplyBody> {
+    let refusal = match &error {
+        IntakeError::TooLarge(limit) => Refusal::too_large(*limit),
+        IntakeError::Client(_) | IntakeError::Closed => {
+            Refusal::bad_request(format!("prefixgate: {error}"))
+        }
+    };
+    let outcome = match error {
+        IntakeError::Client(_) => Outcome::ClientAbort,
+        _ => Outcome::ClientError,
+    };
+    refuse(account, refusal, outcome, format)
+}
+
+/// The configured answer to a continuation: the SDK then sends the whole history.
+fn refuse_thread(mut account: Account) -> Response<ReplyBody> {
+    let status = StatusCode::NOT_FOUND;
+    if let Some(record) = account.record() {
+        record.status = Some(status.as_u16());
+        record.error_type = Some("thread_not_found".to_owned());
+    }
+    let why = "threads = \"replay\": the client is asked to send the whole history";
+    account.finish(End::Own(Outcome::Refused, why.to_owned()), None);
+    refusal::json(status, anthropic::error::thread_not_found_body(None))
+}

@@ -1,1 +1,281 @@
-//! Listeners, drain and the admin surface.
+//! Listeners, drain and the admin surface: everything around the life of a turn.
+
+mod admin;
+mod framing;
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::Context;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use self::framing::{HeadTap, Tapped};
+use crate::config::Config;
+use crate::prompt_cache::chain::{Hash, Hasher};
+use crate::proxy::{self, Shared, intake::Budget, route::Router};
+use crate::run::{MAX_THREADS, Registry, Seed};
+use crate::store::{Sqlite, ThreadSeed};
+use crate::trace::metrics::Metrics;
+use crate::trace::{self, RecorderHandle, Retention};
+use crate::usage::PriceBook;
+
+/// Threads of earlier processes that are taken up at start, at most this old.
+const RESTORE_MS: i64 = 24 * 60 * 60 * 1000;
+/// How long a client may take to send the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
+/// Flow-control window for HTTP/2 clients: a whole agent body in one round trip.
+const H2_WINDOW: u32 = 4 << 20;
+/// Requests one HTTP/2 connection may have under way.
+const H2_STREAMS: u32 = 256;
+/// Pause after a failed accept (out of file descriptors), so that the loop does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A running gateway.
+#[derive(Debug)]
+pub struct Gateway {
+    proxy: SocketAddr,
+    admin: SocketAddr,
+    shared: Arc<Shared>,
+    stop: watch::Sender<bool>,
+    proxy_task: JoinHandle<()>,
+    admin_task: JoinHandle<()>,
+    recorder: Option<RecorderHandle>,
+}
+
+impl Gateway {
+    /// Starts a gateway. Everything that can be wrong is found before a port is bound.
+    ///
+    /// # Errors
+    /// An unusable data directory, CA bundle or address; the text says which and what to do.
+    pub async fn start(config: Config) -> anyhow::Result<Self> {
+        let store = Sqlite::open(&config.data_dir).with_context(|| {
+            format!(
+                "cannot open the trace database in {}",
+                config.data_dir.display()
+            )
+        })?;
+        let hasher = Hasher::new(secret(&config.data_dir)?);
+        let registry = Registry::new(MAX_THREADS);
+        let since = proxy::account::now_ms() - RESTORE_MS;
+        match store.recent_threads(MAX_THREADS, since) {
+            Ok(threads) => registry.restore(threads.into_iter().rev().map(seed)),
+            Err(error) => tracing::warn!(%error, "earlier threads cannot be read; they start anew"),
+        }
+        let prices = PriceBook::new(&config.prices).context("the price data is not usable")?;
+        let metrics = Metrics::new(&config.app_labels).context("the metric set is not usable")?;
+        let client = proxy::upstream::client(&config)?;
+        let router = Router::new(&config.upstreams).context("no upstream is configured")?;
+
+        let listener = bind(config.listen, "server.listen").await?;
+        let admin_listener = bind(config.admin, "server.admin").await?;
+        let proxy = listener.local_addr()?;
+        let admin = admin_listener.local_addr()?;
+
+        let retention = Retention {
+            days: config.retention_days,
+            bytes: config.retention_bytes,
+        };
+        let (recorder, handle) = trace::start(store, config.record_queue, retention)
+            .context("the recorder's thread cannot be started")?;
+        let shared = Arc::new(Shared {
+            router,
+            client,
+            budget: Budget::new(config.max_body_bytes, config.buffered_bytes),
+            hasher,
+            registry,
+            prices,
+            recorder,
+            metrics,
+            unpriced: Mutex::new(HashSet::new()),
+            config,
+        });
+        let (stop, stopped) = watch::channel(false);
+        let proxy_task = tokio::spawn(accept(listener, shared.clone(), stopped.clone()));
+        let admin_task = tokio::spawn(admin::serve(admin_listener, shared.clone(), proxy, stopped));
+        Ok(Self {
+            proxy,
+            admin,
+            shared,
+            stop,
+            proxy_task,
+            admin_task,
+            recorder: Some(handle),
+        })
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub fn proxy_addr(&self) -> SocketAddr {
+        self.proxy
+    }
+
+    /// Metrics and health.
+    #[must_use]
+    pub fn admin_addr(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// Stops accepting, lets running turns end (for the configured time), and stores all records.
+    pub async fn shutdown(mut self) {
+        // No receiver is left only when both tasks have ended already.
+        let _ = self.stop.send(true);
+        let limit = self.shared.config.drain + Duration::from_secs(1);
+        if tokio::time::timeout(limit, &mut self.proxy_task)
+            .await
+            .is_err()
+        {
+            self.proxy_task.abort();
+        }
+        self.admin_task.abort();
+        if let Some(handle) = self.recorder.take() {
+            let closed = tokio::task::spawn_blocking(move || handle.close()).await;
+            if let Err(error) = closed {
+                tracing::error!(%error, "the recorder did not close");
+            }
+        }
+    }
+}
+
+async fn bind(address: SocketAddr, setting: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!("cannot listen on {address} ({setting}): is another gateway running there?")
+    })
+}
+
+/// The installation's secret, made at the first start. Replicas that share a store share it by
+/// copying the file.
+fn secret(data_dir: &std::path::Path) -> anyhow::Result<[u8; 32]> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+
+    let path = data_dir.join("secret");
+    let context = || format!("cannot use the installation's secret {}", path.display());
+    let mut fresh = [0_u8; 32];
+    getrandom::fill(&mut fresh).map_err(|e| anyhow::anyhow!("no randomness: {e}"))?;
+    let created = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path);
+    match created {
+        Ok(mut file) => {
+            file.write_all(&fresh).with_context(context)?;
+            file.sync_all().with_context(context)?;
+            Ok(fresh)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            let bytes = std::fs::read(&path).with_context(context)?;
+            let exact = <[u8; 32]>::try_from(bytes.as_slice());
+            exact
+                .map_err(|_| anyhow::anyhow!("it has {} bytes instead of 32", bytes.len()))
+                .with_context(context)
+        }
+        Err(error) => Err(error).with_context(context),
+    }
+}
+
+fn seed(thread: ThreadSeed) -> Seed {
+    Seed {
+        run_id: thread.run_id,
+        thread_id: thread.thread_id,
+        parent_thread: thread.parent_thread,
+        agent: thread.agent,
+        turns: thread.turn,
+        root: thread.root.as_deref().and_then(unhex),
+        chain: thread.chain.as_deref().and_then(unhex),
+        response_id: thread.response_id,
+        last_ms: thread.started_ms,
+    }
+}
+
+fn unhex(text: &str) -> Option<Hash> {
+    let mut hash = Hash::default();
+    if text.len() != 2 * hash.len() || !text.is_ascii() {
+        return None;
+    }
+    for (i, byte) in hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).ok()?;
+    }
+    Some(hash)
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+    let graceful = GracefulShutdown::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.changed() => break,
+        };
+        match accepted {
+            Ok((stream, _)) => connection(stream, &shared, &graceful),
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    if tokio::time::timeout(shared.config.drain, graceful.shutdown())
+        .await
+        .is_err()
+    {
+        tracing::warn!("turns still running at the end of the drain time were cut");
+    }
+}
+
+fn connection(stream: TcpStream, shared: &Arc<Shared>, graceful: &GracefulShutdown) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "TCP_NODELAY was refused");
+    }
+    let tap = Arc::new(HeadTap::default());
+    let io = TokioIo::new(Tapped::new(stream, tap.clone()));
+    let service = {
+        let shared = shared.clone();
+        service_fn(move |request| {
+            let (shared, tap) = (shared.clone(), tap.clone());
+            async move {
+                let ambiguous = tap.framed_twice(request.headers());
+                let response = proxy::serve(shared, request, ambiguous).await;
+                tap.expect_head();
+                Ok::<_, Infallible>(response)
+            }
+        })
+    };
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .preserve_header_case(true)
+        // A `date` the upstream did not send is not ours to add.
+        .auto_date_header(false)
+        .http2()
+        .timer(TokioTimer::new())
+        .auto_date_header(false)
+        .initial_stream_window_size(H2_WINDOW)
+        .initial_connection_window_size(4 * H2_WINDOW)
+        .max_concurrent_streams(H2_STREAMS);
+    let connection = builder
+        .serve_connection_with_upgrades(io, service)
+        .into_owned();
+    let watched = graceful.watch(connection);
+    let metrics = shared.clone();
+    metrics.metrics.connections.inc();
+    // Tracked by `graceful`: the drain waits for it.
+    tokio::spawn(async move {
+        if let Err(error) = watched.await {
+            tracing::debug!(error = %error, "connection ended");
+        }
+        metrics.metrics.connections.dec();
+    });
+}

@@ -1,7 +1,18 @@
 //! What is remembered of the traffic: the records, and the way they travel to the stores.
+//!
+//! A record is built on the request path, handed to the [`Recorder`], and written by one thread
+//! behind a bounded queue. The request path never waits for a store: what does not fit is dropped
+//! and counted.
 
+pub mod metrics;
 mod record;
+mod recorder;
+mod words;
+mod writer;
 
 pub use record::{
-    CallStatus, Inspection, Outcome, Placed, RequestKind, ToolCallRecord, TurnRecord,
+    CallResult, CallStatus, Inspection, Outcome, Placed, RequestKind, ToolCallRecord, TurnRecord,
 };
+pub use recorder::{DropReason, Recorder, RecorderHandle, start};
+pub use words::intern;
+pub use writer::{Entry, Retention, Sink, WriteError};

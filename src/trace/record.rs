@@ -209,3 +209,20 @@ pub struct ToolCallRecord {
     /// Size of the result in bytes.
     pub result_bytes: Option<u64>,
 }
+
+/// What a later request told about a tool call: the answer to a [`ToolCallRecord`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallResult {
+    /// Run.
+    pub run_id: String,
+    /// Thread.
+    pub thread_id: String,
+    /// The provider's id of the call.
+    pub call_id: String,
+    /// How it stands now.
+    pub status: CallStatus,
+    /// Milliseconds from the end of the answer to the request with the result.
+    pub latency_ms: Option<u64>,
+    /// Size of the result in bytes.
+    pub result_bytes: Option<u64>,
+}

@@ -3,6 +3,18 @@
 //! Every wire format is turned into [`Usage`] by its provider module; nothing above this floor
 //! knows whether a provider counts cached tokens inside or beside its input tokens.
 
+mod book;
+mod bundled;
+mod money;
+mod names;
+mod overlay;
+pub mod price;
+mod sheet;
+#[cfg(test)]
+mod tests;
 mod tokens;
 
+pub use book::{ModelFacts, PriceBook, PriceError, Rates};
+pub use money::{DecimalError, pico_from_decimal_usd_per_mtok, usd, usd_short};
+pub use price::Priced;
 pub use tokens::{Iteration, Metered, PriceOverride, ServiceTier, Speed, Usage};

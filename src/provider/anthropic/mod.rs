@@ -1,1 +1,8 @@
 //! The Anthropic Messages wire format.
+
+pub mod error;
+pub mod request;
+pub mod response;
+mod stream;
+mod usage;
+mod wire;

@@ -1,0 +1,474 @@
+//! What is typed: the configuration file as the user wrote it, every value with its place.
+//!
+//! The file is read completely, whatever is wrong with it, so that all problems can be reported
+//! at once. Each section is declared once; its list of known keys is made from the same
+//! declaration as its fields, so that they cannot differ.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::error::{Problem, nearest, shown};
+use super::value::{BaseUrl, Count, Price, Size, Span, Value, Words};
+use super::{CachePolicy, Format, Threads};
+
+/// A value and where it stands.
+#[derive(Debug, Clone)]
+pub struct Located<T> {
+    /// The value.
+    pub value: T,
+    /// 1-based line.
+    pub line: usize,
+    /// The value as it was typed, for messages.
+    pub shown: String,
+}
+
+/// Declares a section: its fields are its known keys.
+macro_rules! section {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $kind:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: Option<Located<$kind>>,)*
+            /// The known keys that stand in the file, also those with a wrong value.
+            pub typed: Vec<&'static str>,
+        }
+
+        impl $name {
+            /// The keys of this section.
+            pub const KEYS: &'static [&'static str] = &[$(stringify!($field)),*];
+
+            fn read(reader: &mut Reader<'_>, path: &str, table: &DeTable<'_>) -> Self {
+                let mut section = Self::default();
+                for (key, value) in in_file_order(table) {
+                    match key.get_ref().as_ref() {
+                        $(stringify!($field) => {
+                            section.typed.push(stringify!($field));
+                            section.$field = reader.value(path, stringify!($field), value);
+                        })*
+                        _ => reader.unknown(path, key, Self::KEYS),
+                    }
+                }
+                section
+            }
+        }
+    };
+}
+
+section! {
+    /// `[server]`
+    Server {
+        /// Where clients connect.
+        listen: SocketAddr,
+        /// Metrics and health.
+        admin: SocketAddr,
+        /// Allows an admin address that others can reach.
+        admin_allow_remote: bool,
+        /// Largest request body.
+        max_body: Size,
+        /// Memory of all buffered request bodies together.
+        max_buffered: Size,
+        /// Largest decoded body that is looked at.
+        max_inspect: Size,
+    }
+}
+
+section! {
+    /// `[timeouts]`
+    Timeouts {
+        /// Connection attempt.
+        connect: Span,
+        /// Silence of the upstream.
+        idle: Span,
+        /// Idle pooled connections.
+        pool_idle: Span,
+        /// Running turns after SIGTERM.
+        drain: Span,
+    }
+}
+
+section! {
+    /// `[upstream.NAME]`
+    Upstream {
+        /// Base URL.
+        url: BaseUrl,
+        /// Wire format.
+        format: Format,
+        /// Provider id in the price data.
+        prices: String,
+    }
+}
+
+section! {
+    /// `[cache]`
+    Cache {
+        /// What the planner may do.
+        policy: CachePolicy,
+    }
+}
+
+section! {
+    /// `[anthropic]`
+    Anthropic {
+        /// Conversations that the provider holds.
+        threads: Threads,
+    }
+}
+
+section! {
+    /// `[store]`
+    Store {
+        /// Where the database lives.
+        data_dir: PathBuf,
+        /// Age limit.
+        retention_days: Count,
+        /// Size limit.
+        retention_size: Size,
+        /// Records that may wait for the writer.
+        queue: Count,
+    }
+}
+
+section! {
+    /// `[metrics]`
+    Metrics {
+        /// Applications with a label of their own.
+        apps: Words,
+    }
+}
+
+section! {
+    /// `[tls]`
+    Tls {
+        /// CA bundle.
+        extra_ca: PathBuf,
+    }
+}
+
+section! {
+    /// `[[price]]`
+    PriceEntry {
+        /// Model id.
+        model: String,
+        /// Uncached input.
+        input: Price,
+        /// Output.
+        output: Price,
+        /// Cache read.
+        read: Price,
+        /// Five-minute write.
+        write_5m: Price,
+        /// One-hour write.
+        write_1h: Price,
+        /// Smallest cacheable prefix.
+        min_cache_tokens: Count,
+    }
+}
+
+/// A section that may occur many times, with the line of its head.
+#[derive(Debug, Clone)]
+pub struct Entry<T> {
+    /// Name (upstreams) or number (prices), for messages.
+    pub name: String,
+    /// 1-based line.
+    pub line: usize,
+    /// Its settings.
+    pub section: T,
+}
+
+/// The whole file.
+#[derive(Debug, Clone, Default)]
+pub struct File {
+    /// `[server]`
+    pub server: Server,
+    /// `[timeouts]`
+    pub timeouts: Timeouts,
+    /// `[upstream] default`
+    pub default_upstream: Option<Located<Words>>,
+    /// `[upstream.NAME]`, in the order of the file.
+    pub upstreams: Vec<Entry<Upstream>>,
+    /// `[cache]`
+    pub cache: Cache,
+    /// `[anthropic]`
+    pub anthropic: Anthropic,
+    /// `[store]`
+    pub store: Store,
+    /// `[metrics]`
+    pub metrics: Metrics,
+    /// `[tls]`
+    pub tls: Tls,
+    /// `[[price]]`
+    pub prices: Vec<Entry<PriceEntry>>,
+}
+
+/// Every section with its keys, as messages and the documentation test need them.
+pub const SECTIONS: [(&str, &[&str]); 9] = [
+    ("server", Server::KEYS),
+    ("timeouts", Timeouts::KEYS),
+    (
+        "upstream",
+        &["default", "NAME.url", "NAME.format", "NAME.prices"],
+    ),
+    ("cache", Cache::KEYS),
+    ("anthropic", Anthropic::KEYS),
+    ("store", Store::KEYS),
+    ("metrics", Metrics::KEYS),
+    ("tls", Tls::KEYS),
+    ("price", PriceEntry::KEYS),
+];
+
+/// Names that people try and that are no near misses: section (or `*`), typed key, what to do.
+const HINTS: [(&str, &str, &str); 9] = [
+    (
+        "server",
+        "port",
+        "the port is part of `listen`, such as \"127.0.0.1:8787\"",
+    ),
+    (
+        "server",
+        "host",
+        "the address is `listen`, such as \"127.0.0.1:8787\"",
+    ),
+    (
+        "server",
+        "bind",
+        "the address is `listen`, such as \"127.0.0.1:8787\"",
+    ),
+    (
+        "upstream",
+        "api_key",
+        "keys are not configured: the client's own are passed on",
+    ),
+    (
+        "upstream",
+        "key",
+        "keys are not configured: the client's own are passed on",
+    ),
+    ("upstream", "base_url", "did you mean `url`?"),
+    ("upstream", "endpoint", "did you mean `url`?"),
+    ("cache", "mode", "did you mean `policy`?"),
+    (
+        "cache",
+        "enabled",
+        "use `policy` with \"off\", \"dry-run\" or \"fill\"",
+    ),
+];
+
+impl File {
+    /// Reads a file's text. `name` is the file in messages.
+    ///
+    /// Always gives what could be read, with all problems found; with a problem in the TOML
+    /// itself only those of the syntax, as the rest would be guesswork.
+    #[must_use]
+    pub fn parse(name: &str, text: &str) -> (Self, Vec<Problem>) {
+        let mut reader = Reader {
+            name,
+            text,
+            problems: Vec::new(),
+        };
+        let (document, errors) = DeTable::parse_recoverable(text);
+        for error in &errors {
+            let at = error.span().unwrap_or(0..0);
+            reader.problem(&at, error.message().to_owned());
+        }
+        let mut file = Self::default();
+        if errors.is_empty() {
+            file.read(&mut reader, document.get_ref());
+        }
+        (file, reader.problems)
+    }
+
+    fn read(&mut self, reader: &mut Reader<'_>, document: &DeTable<'_>) {
+        for (key, value) in in_file_order(document) {
+            let section = key.get_ref().as_ref();
+            if section == "price" {
+                self.prices = reader.prices(value);
+                continue;
+            }
+            if !SECTIONS.iter().any(|(name, _)| *name == section) {
+                reader.unknown_section(key, value);
+                continue;
+            }
+            let Some(table) = value.get_ref().as_table() else {
+                reader.problem(
+                    &key.span(),
+                    format!("`{section}` must be a section: [{section}]"),
+                );
+                continue;
+            };
+            match section {
+                "server" => self.server = Server::read(reader, section, table),
+                "timeouts" => self.timeouts = Timeouts::read(reader, section, table),
+                "upstream" => self.read_upstreams(reader, table),
+                "cache" => self.cache = Cache::read(reader, section, table),
+                "anthropic" => self.anthropic = Anthropic::read(reader, section, table),
+                "store" => self.store = Store::read(reader, section, table),
+                "metrics" => self.metrics = Metrics::read(reader, section, table),
+                _ => self.tls = Tls::read(reader, section, table),
+            }
+        }
+    }
+
+    fn read_upstreams(&mut self, reader: &mut Reader<'_>, table: &DeTable<'_>) {
+        for (key, value) in in_file_order(table) {
+            let name = key.get_ref().as_ref();
+            match value.get_ref() {
+                DeValue::Table(_) if name == "default" => reader.problem(
+                    &key.span(),
+                    "`default` cannot be the name of an upstream: it says which one is the default"
+                        .to_owned(),
+                ),
+                DeValue::Table(table) => {
+                    let path = format!("upstream.{name}");
+                    let section = Upstream::read(reader, &path, table);
+                    self.upstreams.push(Entry {
+                        name: name.to_owned(),
+                        line: reader.line(&key.span()),
+                        section,
+                    });
+                }
+                _ if name == "default" => {
+                    self.default_upstream = reader.value("upstream", "default", value)
+                }
+                _ => reader.unknown("upstream", key, &["default"]),
+            }
+        }
+    }
+}
+
+/// One pass over the document.
+struct Reader<'a> {
+    name: &'a str,
+    text: &'a str,
+    problems: Vec<Problem>,
+}
+
+impl Reader<'_> {
+    fn line(&self, at: &Range<usize>) -> usize {
+        let before = self.text.as_bytes().get(..at.start).unwrap_or_default();
+        1 + memchr::memchr_iter(b'\n', before).count()
+    }
+
+    fn problem(&mut self, at: &Range<usize>, message: String) {
+        let place = format!("{}:{}", self.name, self.line(at));
+        self.problems.push(Problem { place, message });
+    }
+
+    fn value<T: Value>(
+        &mut self,
+        path: &str,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Option<Located<T>> {
+        let at = value.span();
+        let shown = shown(self.text.get(at.clone()).unwrap_or_default());
+        match T::from_toml(value.get_ref()) {
+            Ok(value) => Some(Located {
+                value,
+                line: self.line(&at),
+                shown,
+            }),
+            Err(allowed) => {
+                self.problem(&at, format!("{path}.{key} = {shown}: {allowed}"));
+                None
+            }
+        }
+    }
+
+    fn unknown(&mut self, path: &str, key: &Spanned<std::borrow::Cow<'_, str>>, known: &[&str]) {
+        let typed = key.get_ref().as_ref();
+        let section = path.split('.').next().unwrap_or(path);
+        let hint = HINTS
+            .iter()
+            .find(|(of, name, _)| *of == section && *name == typed);
+        let elsewhere = || SECTIONS.iter().find(|(_, keys)| keys.contains(&typed));
+        let advice = if let Some((_, _, advice)) = hint {
+            (*advice).to_owned()
+        } else if let Some(name) = nearest(typed, known.iter().copied()) {
+            format!("did you mean `{name}`?")
+        } else if let Some((other, _)) = elsewhere() {
+            format!("it belongs into [{other}]")
+        } else {
+            String::new()
+        };
+        let separator = if advice.is_empty() { "" } else { "; " };
+        let message = format!(
+            "unknown key `{}` in [{path}]{separator}{advice} (known keys: {})",
+            shown(typed),
+            known.join(", ")
+        );
+        self.problem(&key.span(), message);
+    }
+
+    fn unknown_section(
+        &mut self,
+        key: &Spanned<std::borrow::Cow<'_, str>>,
+        value: &Spanned<DeValue<'_>>,
+    ) {
+        let typed = key.get_ref().as_ref();
+        let names = SECTIONS.iter().map(|(name, _)| *name);
+        let is_section = matches!(value.get_ref(), DeValue::Table(_) | DeValue::Array(_));
+        let what = if is_section {
+            format!("section [{}]", shown(typed))
+        } else {
+            format!("key `{}`", shown(typed))
+        };
+        let meant = SECTIONS.iter().find_map(|(section, keys)| {
+            let key = nearest(typed, keys.iter().copied()).filter(|_| !is_section)?;
+            Some(format!("; did you mean `{key}` in [{section}]?"))
+        });
+        let meant = meant.or_else(|| {
+            nearest(typed, names.clone()).map(|name| format!("; did you mean [{name}]?"))
+        });
+        let list: Vec<_> = names.collect();
+        let message = format!(
+            "unknown {what}{} (known sections: {})",
+            meant.unwrap_or_default(),
+            list.join(", ")
+        );
+        self.problem(&key.span(), message);
+    }
+
+    fn prices(&mut self, value: &Spanned<DeValue<'_>>) -> Vec<Entry<PriceEntry>> {
+        let mut prices = Vec::new();
+        let DeValue::Array(entries) = value.get_ref() else {
+            self.problem(
+                &value.span(),
+                "prices are a list: write [[price]] with two brackets".to_owned(),
+            );
+            return prices;
+        };
+        for (index, entry) in entries.iter().enumerate() {
+            let Some(table) = entry.get_ref().as_table() else {
+                self.problem(
+                    &entry.span(),
+                    "each price must be a section: [[price]]".to_owned(),
+                );
+                continue;
+            };
+            let section = PriceEntry::read(self, "price", table);
+            let line = self.line(&entry.span());
+            prices.push(Entry {
+                name: (index + 1).to_string(),
+                line,
+                section,
+            });
+        }
+        prices
+    }
+}
+
+type Pair<'t, 'i> = (
+    &'t Spanned<std::borrow::Cow<'i, str>>,
+    &'t Spanned<DeValue<'i>>,
+);
+
+/// Tables are sorted by name; people read from top to bottom.
+fn in_file_order<'t, 'i>(table: &'t DeTable<'i>) -> Vec<Pair<'t, 'i>> {
+    let mut pairs: Vec<Pair<'t, 'i>> = table.iter().collect();
+    pairs.sort_by_key(|(key, _)| key.span().start);
+    pairs
+}

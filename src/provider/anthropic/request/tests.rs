@@ -1,0 +1,281 @@
+use super::*;
+use proptest::prelude::*;
+
+fn seen(body: &str) -> RequestView {
+    view(body.as_bytes()).unwrap()
+}
+
+fn blocks(content: &str) -> Vec<Block> {
+    seen(&format!(
+        r#"{{"messages":[{{"role":"user","content":{content}}}]}}"#
+    ))
+    .blocks
+}
+
+fn unmarkable(content: &str) -> Vec<Option<Unmarkable>> {
+    blocks(content)
+        .iter()
+        .map(|block| block.unmarkable)
+        .collect()
+}
+
+#[test]
+fn blocks_come_in_provider_order_whatever_the_order_in_the_body() {
+    let body = r#"{ "model":"claude-opus-5","messages":[{"role":"user","content":"hi"},
+      {"content":[{"type":"text","text":"a"},{"type":"tool_use","id":"t1","name":"read","input":{"x":1}}],"role":"assistant"},
+      {"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","is_error":true,"content":"no"}]},
+      {"role":"system","content":"env"},{"role":"chorus","content":null}],
+      "system":[{"type":"text","text":"s"}],"tools":[{"name":"read"},{"name":"late","defer_loading":true}],
+      "stream":true,"max_tokens":12,"speed":"fast"}"#;
+    let view = seen(body);
+    let spans: Vec<_> = view
+        .blocks
+        .iter()
+        .map(|b| b.span.of(body.as_bytes()))
+        .collect();
+    assert_eq!(spans[0], br#"{"name":"read"}"#);
+    assert_eq!(spans[2], br#"{"type":"text","text":"s"}"#);
+    assert_eq!(spans[3], br#""hi""#);
+    assert_eq!(
+        spans[5],
+        br#"{"type":"tool_use","id":"t1","name":"read","input":{"x":1}}"#
+    );
+    let paths: Vec<_> = view.blocks.iter().map(|b| view.path(b)).collect();
+    assert_eq!(
+        paths,
+        [
+            "tools[0]",
+            "tools[1]",
+            "system[0]",
+            "messages[0].content",
+            "messages[1].content[0]",
+            "messages[1].content[1]",
+            "messages[2].content[0]",
+            "messages[3].content"
+        ]
+    );
+    let roles: Vec<_> = view.messages.iter().map(|m| m.role).collect();
+    assert_eq!(
+        roles,
+        [
+            Role::User,
+            Role::Assistant,
+            Role::User,
+            Role::System,
+            Role::Other
+        ]
+    );
+    assert_eq!(view.messages[1].blocks, 4..6);
+    assert_eq!(view.messages[4].blocks, 8..8);
+    assert_eq!(
+        (view.tools, view.head_len(), view.max_tokens),
+        (2, 3, Some(12))
+    );
+    assert!(view.stream && view.fast && view.uneditable.is_none());
+    let (call, result) = (view.blocks[5], view.blocks[6]);
+    assert_eq!(
+        call.call_id.unwrap().of(body.as_bytes()),
+        result.call_id.unwrap().of(body.as_bytes())
+    );
+    assert_eq!(call.content.unwrap().of(body.as_bytes()), br#"{"x":1}"#);
+    assert_eq!((result.is_error, call.is_error), (Some(true), None));
+    assert_eq!(result.plain.unwrap().of(body.as_bytes()), br#""no""#);
+    assert_eq!(view.blocks[1].unmarkable, Some(Unmarkable::Deferred));
+}
+
+#[test]
+fn a08_text_without_a_visible_character_and_thinking_are_not_markable() {
+    use Unmarkable::{Empty, Thinking, Unknown};
+    let content = r#"[{"type":"text","text":""},{"type":"text","text":" \n\u0020\t"},{"type":"text","text":"\n."},
+        {"type":"thinking","thinking":"..","signature":"s"},{"type":"redacted_thinking","data":"x"},
+        {"type":"hologram"},{"type":"text"},{"type":"text","text":7},{},"bare",{"type":"te\u0078t","text":"x"}]"#;
+    assert_eq!(
+        unmarkable(content),
+        [
+            Some(Empty),
+            Some(Empty),
+            None,
+            Some(Thinking),
+            Some(Thinking),
+            Some(Unknown),
+            Some(Unknown),
+            Some(Unknown),
+            Some(Unknown),
+            Some(Unknown),
+            None
+        ]
+    );
+    assert_eq!(unmarkable(r#""  ""#), [Some(Empty)]);
+}
+
+/// A call made by the provider's code execution must not be marked, nor the result with its id.
+#[test]
+fn calls_made_by_code_execution_and_their_results_are_not_markable() {
+    let content = r#"[{"type":"tool_use","id":"toolu_1","caller":{"type":"code_execution_20250825"},"input":{}},
+        {"type":"tool_use","id":"toolu_2","caller":{"type":"direct"},"input":{}},
+        {"type":"tool_result","tool_use_id":"toolu_\u0031","content":"x"},
+        {"type":"tool_result","tool_use_id":"toolu_2","content":"x"}]"#;
+    let code = Some(Unmarkable::CodeExecution);
+    assert_eq!(unmarkable(content), [code, None, code, None]);
+}
+
+#[test]
+fn markers_are_found_where_they_stand() {
+    let body = r#"{"cache_control":{"type":"ephemeral"},
+      "tools":[{"name":"a","cache_control":{"ttl":"1h","type":"ephemeral"},"input_schema":{"cache_control":{}}}],
+      "system":[{"cache_control" : {"type":"ephemeral","ttl":"5m"} ,"type":"text","text":"s"}],
+      "messages":[{"role":"user","content":[
+        {"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"x","cache_control":{"type":"ephemeral"}}]},
+        {"type":"tool_use","id":"u","input":{"cache_control":{"type":"ephemeral"}},"cache_control":{"type":"ephemeral","ttl":"9d"}},
+        {"type":"document","source":{"type":"content","content":[{"type":"text","text":"d","cache_control":{}}]}},
+        {"type":"text","text":"n","cache_control":null}]}]}"#;
+    let view = seen(body);
+    assert_eq!(view.auto_marker.unwrap().ttl, Some(Ttl::M5));
+    let ttls: Vec<_> = view
+        .blocks
+        .iter()
+        .map(|b| b.marker.map(|m| m.ttl))
+        .collect();
+    assert_eq!(
+        ttls,
+        [
+            Some(Some(Ttl::H1)),
+            Some(Some(Ttl::M5)),
+            None,
+            Some(None),
+            None,
+            None
+        ]
+    );
+    assert_eq!((view.misplaced_markers, view.client_markers()), (2, 6));
+    assert_eq!(
+        view.blocks[1].marker.unwrap().span.of(body.as_bytes()),
+        br#""cache_control" : {"type":"ephemeral","ttl":"5m"}"#
+    );
+    // An explicit null is no marker, but a second key must not be written beside it.
+    let null = view.blocks[5];
+    assert_eq!(null.unmarkable, Some(Unmarkable::Unknown));
+    assert_eq!(
+        null.marker_member.unwrap().of(body.as_bytes()),
+        br#""cache_control":null"#
+    );
+    assert!(!view.blocks[1].compact && view.blocks[0].compact);
+}
+
+#[test]
+fn attribution_is_only_the_first_system_text() {
+    let text = r#"{"type":"text","text":"x-anthropic-billing-header: cc_version=2.1;"}"#;
+    let view = seen(&format!(r#"{{"system":[{text},{text}]}}"#));
+    assert_eq!(view.blocks[0].unmarkable, Some(Unmarkable::Attribution));
+    assert_eq!(view.blocks[1].unmarkable, None);
+    assert!(view.blocks[0].in_prefix());
+}
+
+#[test]
+fn ids_in_the_order_in_which_they_are_believed() {
+    let body = r#"{"prompt_cache_key":"k","litellm_session_id":"l","session_id":"s",
+      "metadata":{"session_id":"m","user_id":"{\"device_id\":\"d\",\"session_id\":\"c-1\"}"},
+      "diagnostics":{"previous_message_id":"msg_1"}}"#;
+    let ids = seen(body).ids;
+    assert_eq!(ids.sessions, ["c-1", "s", "l", "m", "k"]);
+    assert_eq!(
+        ids.user_id.as_deref(),
+        Some(r#"{"device_id":"d","session_id":"c-1"}"#)
+    );
+    assert_eq!(ids.previous_message.as_deref(), Some("msg_1"));
+    let session = "1d2c3b4a-0000-4000-8000-000000000000";
+    let old = format!(
+        r#"{{"metadata":{{"user_id":"user_0af_account_4b0c_session_{session}"}},"diagnostics":{{"previous_message_id":null}}}}"#
+    );
+    let ids = seen(&old).ids;
+    assert_eq!(ids.sessions, [session]);
+    assert_eq!(ids.previous_message, None);
+    for user in ["someone", "{not json", "a_session_b", ""] {
+        let ids = seen(&format!(r#"{{"metadata":{{"user_id":"{user}"}}}}"#)).ids;
+        assert!(ids.sessions.is_empty(), "{user}");
+    }
+}
+
+#[test]
+fn threads_of_the_provider() {
+    let history = |thread: &str| {
+        let view = seen(&format!(r#"{{"thread":{thread},"messages":[]}}"#));
+        (view.history, view.uneditable)
+    };
+    assert_eq!(history(r#"{"type":"create"}"#), (History::Opened, None));
+    assert_eq!(
+        history(r#"{"previous_message_id":"msg_7","type":"continue"}"#),
+        (History::Continues("msg_7".into()), None)
+    );
+    assert_eq!(history("null"), (History::Whole, None));
+    assert_eq!(
+        history(r#"{"type":"fork"}"#),
+        (History::Whole, Some("unknown_thread"))
+    );
+}
+
+#[test]
+fn a_key_that_stands_twice_is_read_once_and_never_edited() {
+    for body in [
+        r#"{"messages":[{"role":"user","content":"old"}],"messages":[{"role":"user","content":"new"}]}"#,
+        r#"{"messages":[{"role":"user","content":["x"],"c\u006fntent":"new"}]}"#,
+        r#"{"messages":[{"role":"user","content":"new"}],"model":"a","model":"b"}"#,
+    ] {
+        let view = seen(body);
+        assert_eq!(view.uneditable, Some("duplicate_key"), "{body}");
+        assert_eq!((view.blocks.len(), view.messages.len()), (1, 1));
+        assert_eq!(view.blocks[0].span.of(body.as_bytes()), br#""new""#);
+    }
+    let twice =
+        r#"{"messages":[{"role":"user","content":[{"type":"text","text":"a","text":"b"}]}]}"#;
+    assert_eq!(seen(twice).uneditable, Some("duplicate_key"));
+    let unread = r#"{"x":1,"x":2,"tools":[{"y":1,"y":2}]}"#;
+    assert_eq!(seen(unread).uneditable, None);
+}
+
+#[test]
+fn strange_bodies_are_read_or_refused_but_never_break() {
+    for body in ["[]", "", "3", "{} {}", "{\"a\":1", "\u{feff}{}"] {
+        assert!(view(body.as_bytes()).is_err(), "{body}");
+    }
+    let shapes =
+        r#"{"messages":"x","system":7,"tools":{"a":1},"max_tokens":12345678901234567890123}"#;
+    let empty = RequestView {
+        spelling: Some(&MARKERS),
+        ..RequestView::default()
+    };
+    assert_eq!(seen(shapes), empty);
+}
+
+/// Nesting in every place that is walked into, deeper than any stack.
+#[test]
+fn depth_costs_no_stack() {
+    for (open, close, innermost) in [
+        (r#"{"type":"tool_result","content":["#, "]}", ""),
+        (r#"{"type":"document","source":{"content":["#, "]}}", ""),
+        (r#"{"caller":"#, "}", "1"),
+        ("[", "]", ""),
+    ] {
+        let (open, close) = (open.repeat(100_000), close.repeat(100_000));
+        let deep =
+            format!(r#"{{"messages":[{{"role":"user","content":[{open}{innermost}{close}]}}]}}"#);
+        assert_eq!(seen(&deep).blocks.len(), 1);
+    }
+}
+
+proptest! {
+    /// However a body is cut or damaged, reading it ends, and every span lies inside it.
+    #[test]
+    fn never_panics(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
+        let mut body = br#"{"system":[{"type":"text","text":"s\n"}],"tools":[{"name":"a","defer_loading":true}],"thread":{"type":"create"},"metadata":{"user_id":"{}"},"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"x","cache_control":{"type":"ephemeral"}}],"caller":{"type":"code_execution"}}]}]}"#.to_vec();
+        let at = at.index(body.len());
+        body[at] = byte;
+        for body in [&body[..], &body[..cut.index(body.len())]] {
+            if let Ok(view) = view(body) {
+                for block in &view.blocks {
+                    prop_assert!(block.span.start < block.span.end && block.span.end as usize <= body.len());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The JSON of answers, as far as it is looked at. Source: provider docs and SDK types, Nov 2026.
+//!
+//! Everything is optional and forgiving; what is not named here is skipped without being built.
+
+use serde::Deserialize;
+use serde::de::Deserializer;
+use serde_json::value::RawValue;
+
+use super::usage::WireUsage;
+use crate::provider::lenient::{Count, Len, Maybe, Text, Word, cut};
+use crate::provider::view::ApiError;
+
+/// Longest error message that is kept, in bytes.
+pub(super) const MAX_MESSAGE_BYTES: usize = 512;
+
+/// A `Message`, whole or as it opens a stream.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireMessage<'a> {
+    pub(super) id: Word,
+    pub(super) model: Word,
+    pub(super) stop_reason: Word,
+    pub(super) stop_details: Maybe<WireStopDetails>,
+    pub(super) usage: Maybe<WireUsage>,
+    pub(super) diagnostics: Maybe<WireDiagnostics>,
+    #[serde(borrow)]
+    pub(super) content: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireStopDetails {
+    pub(super) category: Word,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireDiagnostics {
+    /// Absent, null (pending) and given are three things.
+    #[serde(deserialize_with = "given")]
+    pub(super) cache_miss_reason: Option<Maybe<WireReason>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireReason {
+    #[serde(rename = "type")]
+    pub(super) kind: Word,
+}
+
+fn given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(deserializer).map(Some)
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireBlock<'a> {
+    #[serde(rename = "type")]
+    pub(super) kind: Word,
+    pub(super) id: Word,
+    pub(super) name: Word,
+    #[serde(borrow)]
+    pub(super) input: Option<&'a RawValue>,
+    pub(super) text: Maybe<Len>,
+    pub(super) thinking: Maybe<Len>,
+    pub(super) to: Maybe<WireModel>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireModel {
+    pub(super) model: Word,
+}
+
+#[derive(Deserialize)]
+pub(super) struct MessageStart<'a> {
+    #[serde(borrow)]
+    pub(super) message: WireMessage<'a>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct BlockStart<'a> {
+    #[serde(default)]
+    pub(super) index: Count,
+    #[serde(borrow)]
+    pub(super) content_block: WireBlock<'a>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct BlockDelta<'a> {
+    #[serde(default)]
+    pub(super) index: Count,
+    #[serde(borrow)]
+    pub(super) delta: Delta<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Delta<'a> {
+    pub(super) text: Option<Len>,
+    pub(super) thinking: Option<Len>,
+    #[serde(borrow)]
+    pub(super) partial_json: Option<Text<'a>>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct BlockStop {
+    #[serde(default)]
+    pub(super) index: Count,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct MessageDelta {
+    pub(super) delta: Maybe<StopDelta>,
+    pub(super) usage: Maybe<WireUsage>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct StopDelta {
+    pub(super) stop_reason: Word,
+    pub(super) stop_details: Maybe<WireStopDetails>,
+}
+
+/// The `error` member of a body or an event.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireError<'a> {
+    #[serde(rename = "type")]
+    pub(super) kind: Word,
+    #[serde(borrow)]
+    pub(super) message: Option<&'a RawValue>,
+}
+
+impl WireError<'_> {
+    /// In the words of the view; `kind` where the error names none.
+    pub(super) fn into_error(self, kind: &str) -> ApiError {
+        ApiError {
+            kind: self.kind.0.unwrap_or_else(|| kind.to_owned()),
+            message: self.message.map_or_else(String::new, message_text),
+        }
+    }
+}
+
+/// A message as text: the string, or whatever JSON stands there.
+pub(super) fn message_text(raw: &RawValue) -> String {
+    match serde_json::from_str::<Text<'_>>(raw.get()) {
+        Ok(text) => cut(&text.0, MAX_MESSAGE_BYTES),
+        Err(_) => cut(raw.get().as_bytes(), MAX_MESSAGE_BYTES),
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct ErrorEvent<'a> {
+    #[serde(borrow)]
+    pub(super) error: WireError<'a>,
+}
+
+/// The events that mean something here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    MessageStart,
+    BlockStart,
+    BlockDelta,
+    BlockStop,
+    MessageDelta,
+    MessageStop,
+    Ping,
+    Error,
+}
+
+impl Kind {
+    pub(super) fn of(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"content_block_delta" => Self::BlockDelta,
+            b"message_start" => Self::MessageStart,
+            b"content_block_start" => Self::BlockStart,
+            b"content_block_stop" => Self::BlockStop,
+            b"message_delta" => Self::MessageDelta,
+            b"message_stop" => Self::MessageStop,
+            b"ping" => Self::Ping,
+            b"error" => Self::Error,
+            _ => return None,
+        })
+    }
+
+    /// The kind by the data alone, for upstreams that send no names.
+    pub(super) fn of_data(data: &[u8]) -> Option<Self> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Peek {
+            #[serde(rename = "type")]
+            kind: Word,
+            error: Option<serde::de::IgnoredAny>,
+        }
+        // The usual spelling; a backslash would end up in no known name.
+        if let Some(rest) = data.strip_prefix(br#"{"type":""#)
+            && let Some(end) = memchr::memchr(b'"', rest)
+            && let Some(kind) = Self::of(&rest[..end])
+        {
+            return Some(kind);
+        }
+        let peek: Peek = serde_json::from_slice(data).ok()?;
+        match peek.kind.as_deref() {
+            Some(kind) => Self::of(kind.as_bytes()),
+            None => peek.error.map(|_| Self::Error),
+        }
+    }
+}
+
+/// A `T` from one event, if it is one.
+pub(super) fn parse<'a, T: Deserialize<'a>>(data: &'a [u8]) -> Option<T> {
+    serde_json::from_slice(data).ok()
+}

@@ -1,0 +1,54 @@
+//! Errors in the shape of the OpenAI APIs, for answers that prefixgate gives itself on their paths.
+//!
+//! Source: provider docs, Nov 2026: `{"error":{"message","type","param","code"}}`.
+
+use serde_json::Value;
+
+/// The JSON body of an error. Content type `application/json`.
+#[must_use]
+pub fn error_body(kind: &str, code: Option<&str>, message: &str) -> Vec<u8> {
+    format!(
+        r#"{{"error":{{"message":{},"type":{},"param":null,"code":{}}}}}"#,
+        Value::from(message),
+        Value::from(kind),
+        code.map_or(Value::Null, Value::from),
+    )
+    .into_bytes()
+}
+
+/// The event that ends a Chat Completions stream with an error (their events have no names).
+/// To be written on an event border only.
+#[must_use]
+pub fn chat_error_event(kind: &str, code: Option<&str>, message: &str) -> Vec<u8> {
+    let mut event = b"data: ".to_vec();
+    event.extend(error_body(kind, code, message));
+    event.extend(b"\n\n");
+    event
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn shape_and_escapes() {
+        let message = "cap \"x\"\nreached 🙂";
+        let expected =
+            |code: Value| json!({"error":{"message":message,"type":"t","param":null,"code":code}});
+        let parse = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
+        assert_eq!(
+            parse(&error_body("t", None, message)),
+            expected(Value::Null)
+        );
+        assert_eq!(
+            parse(&error_body("t", Some("c"), message)),
+            expected("c".into())
+        );
+        let event = chat_error_event("t", None, message);
+        let data = event
+            .strip_prefix(b"data: ")
+            .and_then(|e| e.strip_suffix(b"\n\n"));
+        assert_eq!(parse(data.unwrap()), expected(Value::Null));
+    }
+}

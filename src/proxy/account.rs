@@ -1,0 +1,455 @@
+//! One request's account: opened when it is accepted, closed exactly once, whatever the exit.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use uuid::Uuid;
+
+use super::Shared;
+use crate::prompt_cache::chain::Hash;
+use crate::provider::view::{Answer, AnsweredCall, Ttl};
+use crate::run::{Answered, AskedCall, Seat, parents};
+use crate::text;
+use crate::trace::{CallStatus, Inspection, Outcome, RequestKind, ToolCallRecord, TurnRecord};
+use crate::usage::{ModelFacts, Priced};
+
+/// Longest error message that is kept, in bytes.
+const MAX_ERROR_BYTES: usize = 512;
+/// Longest model name that is kept, in bytes.
+const MAX_MODEL_BYTES: usize = 128;
+
+/// How a request ended, as its parts saw it.
+#[derive(Debug, Clone)]
+pub enum End {
+    /// The upstream's answer was delivered to its end.
+    Complete,
+    /// The answer broke off; why.
+    Cut(String),
+    /// The upstream was silent for too long inside the answer.
+    Silent,
+    /// The client left.
+    ClientGone,
+    /// An answer of our own.
+    Own(Outcome, String),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Complete => f.write_str("complete"),
+            Self::Cut(why) | Self::Own(_, why) => f.write_str(why),
+            Self::Silent => f.write_str("the upstream was silent for too long"),
+            Self::ClientGone => f.write_str("the client left"),
+        }
+    }
+}
+
+/// See the module. Dropping an open account closes it as "the client left".
+#[derive(Debug)]
+pub struct Account {
+    shared: Arc<Shared>,
+    open: Option<Box<Open>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    started: Instant,
+    record: TurnRecord,
+    seat: Option<Seat>,
+    chain_end: Option<Hash>,
+    body_bytes: u64,
+    ttl: Option<Ttl>,
+    price_provider: String,
+}
+
+impl Account {
+    /// Opens an account.
+    pub fn open(
+        shared: &Arc<Shared>,
+        kind: RequestKind,
+        upstream: &str,
+        price_provider: &str,
+    ) -> Self {
+        shared.metrics.in_flight.inc();
+        let open = Open {
+            started: Instant::now(),
+            record: TurnRecord::begin(Uuid::now_v7(), kind, upstream, now_ms()),
+            seat: None,
+            chain_end: None,
+            body_bytes: 0,
+            ttl: None,
+            price_provider: price_provider.to_owned(),
+        };
+        Self {
+            shared: shared.clone(),
+            open: Some(Box::new(open)),
+        }
+    }
+
+    /// The record while the account is open.
+    pub fn record(&mut self) -> Option<&mut TurnRecord> {
+        self.open.as_mut().map(|open| &mut open.record)
+    }
+
+    /// The seat, once taken.
+    #[must_use]
+    pub fn seat(&self) -> Option<&Seat> {
+        self.open.as_ref()?.seat.as_ref()
+    }
+
+    /// Takes note of who is asking.
+    pub fn seated(&mut self, seat: Seat, chain_end: Option<Hash>, body_bytes: usize) {
+        let Some(open) = &mut self.open else { return };
+        let record = &mut open.record;
+        record.run_id = seat.run_id.to_string();
+        record.run_source = seat.run_source;
+        record.thread_id = seat.thread_id.to_string();
+        record.parent_thread = seat.parent_thread.as_deref().map(Into::into);
+        record.turn = seat.turn;
+        record.attempt = seat.attempt;
+        open.chain_end = chain_end;
+        open.body_bytes = body_bytes as u64;
+        open.seat = Some(seat);
+    }
+
+    /// The lifetime that every marker of the request asks for; decides what a write cost when the
+    /// provider does not split it.
+    pub fn set_ttl(&mut self, ttl: Option<Ttl>) {
+        if let Some(open) = &mut self.open {
+            open.ttl = ttl;
+        }
+    }
+
+    /// See [`Self::set_ttl`].
+    #[must_use]
+    pub fn inferred_ttl(&self) -> Option<Ttl> {
+        self.open.as_ref()?.ttl
+    }
+
+    /// Adds a warning, once.
+    pub fn warn(&mut self, warning: &str) {
+        if let Some(record) = self.record()
+            && !record.warnings.iter().any(|w| w == warning)
+        {
+            record.warnings.push(warning.to_owned());
+        }
+    }
+
+    /// Microseconds since the account was opened.
+    #[must_use]
+    pub fn elapsed_us(&self) -> u64 {
+        self.open.as_ref().map_or(0, |open| micros(open.started))
+    }
+
+    /// Bytes of the answer went on to the client.
+    pub fn delivered(&mut self, bytes: usize) {
+        if let Some(record) = self.record() {
+            record.response_bytes += bytes as u64;
+        }
+    }
+
+    /// Content has begun to arrive.
+    pub fn content_began(&mut self) {
+        if let Some(open) = &mut self.open
+            && open.record.first_token_us.is_none()
+        {
+            open.record.first_token_us = Some(micros(open.started));
+        }
+    }
+
+    /// The upstream's status says success.
+    #[must_use]
+    pub fn answered_ok(&self) -> bool {
+        let status = self.open.as_ref().and_then(|open| open.record.status);
+        status.is_some_and(|s| (200..300).contains(&s))
+    }
+
+    /// Closes the account. Later calls do nothing.
+    pub fn finish(&mut self, end: End, answer: Option<&Answer>) {
+        let Some(mut open) = self.open.take() else {
+            return;
+        };
+        let shared = &self.shared;
+        shared.metrics.in_flight.dec();
+        open.record.duration_us = micros(open.started);
+        let now = now_ms();
+        if let Some(answer) = answer {
+            open.read(answer);
+        }
+        open.judge(&end, answer);
+        let facts = open.price(shared, answer);
+        open.settle(shared, answer, now);
+        let Open { record, .. } = *open;
+        shared
+            .metrics
+            .turn(&record, facts.as_ref().and_then(|f| f.label.as_ref()));
+        super::line::log(&record);
+        shared.recorder.turn(record);
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.finish(End::ClientGone, None);
+    }
+}
+
+impl Open {
+    /// Takes over what the answer said.
+    fn read(&mut self, answer: &Answer) {
+        let record = &mut self.record;
+        record.model_served = answer
+            .metered
+            .model
+            .as_deref()
+            .map(|m| text::prefix(m, MAX_MODEL_BYTES).to_owned());
+        record.stop_reason.clone_from(&answer.stop_reason);
+        record.response_id.clone_from(&answer.id);
+        record.native_diagnosis.clone_from(&answer.native_diagnosis);
+        record.usage = answer.metered.usage;
+        record.usage_complete = answer.usage_complete;
+        for warning in &answer.warnings {
+            if !record.warnings.iter().any(|w| w == warning) {
+                record.warnings.push((*warning).to_owned());
+            }
+        }
+        if let Some(error) = &answer.error {
+            record.error_type = Some(text::prefix(&error.kind, MAX_MODEL_BYTES).to_owned());
+            record.error_message = Some(text::prefix(&error.message, MAX_ERROR_BYTES).to_owned());
+        }
+    }
+
+    /// Decides the outcome.
+    fn judge(&mut self, end: &End, answer: Option<&Answer>) {
+        let record = &mut self.record;
+        let refused = record.status.is_some_and(|s| s >= 400);
+        record.outcome = match end {
+            End::Complete if refused || answer.is_some_and(|a| a.error.is_some()) => {
+                Outcome::UpstreamError
+            }
+            End::Complete => Outcome::Ok,
+            End::Cut(_) | End::Silent => Outcome::UpstreamCut,
+            End::ClientGone => Outcome::ClientAbort,
+            End::Own(outcome, _) => *outcome,
+        };
+        if matches!(end, End::Cut(_) | End::Silent | End::Own(..)) && record.error_type.is_none() {
+            record.error_type = Some(record.outcome.as_str().to_owned());
+            record.error_message = Some(text::prefix(&end.to_string(), MAX_ERROR_BYTES).to_owned());
+        }
+        if record.outcome != Outcome::Ok {
+            record.usage_complete &= answer.is_some_and(|a| a.finished);
+        }
+    }
+
+    /// Estimates what a broken answer hides, and prices the turn.
+    fn price(&mut self, shared: &Shared, answer: Option<&Answer>) -> Option<ModelFacts> {
+        if self.record.kind != RequestKind::Turn {
+            return None;
+        }
+        let model = self
+            .record
+            .model_served
+            .as_deref()
+            .or(self.record.model_requested.as_deref());
+        let at = self.record.started_ms;
+        let facts = model.map(|m| shared.prices.model(&self.price_provider, m, at));
+        let answer = answer?;
+        let mut metered = answer.metered.clone();
+        let input_seen = metered.usage.uncached.is_some() || metered.usage.read.is_some();
+        if !self.record.usage_complete && input_seen && answer.delivered_bytes > 0 {
+            let ratio = facts
+                .as_ref()
+                .map_or(3500, |f| f.bytes_per_token_milli)
+                .max(1);
+            let estimate = answer
+                .delivered_bytes
+                .saturating_mul(1000)
+                .div_ceil(u64::from(ratio));
+            metered.usage.output = Some(metered.usage.output.unwrap_or(0).max(estimate));
+            self.record.usage_estimated = true;
+        }
+        self.record.usage = metered.usage;
+        if metered.usage == crate::usage::Usage::default() {
+            return facts;
+        }
+        let requested = self.record.model_requested.as_deref();
+        match shared
+            .prices
+            .price(&self.price_provider, &metered, requested, at)
+        {
+            Priced::Known {
+                pico,
+                no_cache_pico,
+                version,
+                notes,
+            } => {
+                self.record.cost_pico = Some(pico);
+                self.record.cost_no_cache_pico = Some(no_cache_pico);
+                self.record.price_version = Some(version.to_string());
+                self.record
+                    .warnings
+                    .extend(notes.iter().map(|n| (*n).to_owned()));
+            }
+            Priced::Unpriced {
+                reason,
+                lower_bound_pico,
+            } => {
+                self.record.price_version = Some(reason.to_owned());
+                if let (false, Some(bound)) = (self.record.usage_complete, lower_bound_pico) {
+                    self.record.cost_pico = Some(bound);
+                    self.record.warnings.push("cost_lower_bound".to_owned());
+                } else {
+                    let model = model.unwrap_or_default();
+                    shared.warn_unpriced(model, reason);
+                    self.record.warnings.push(format!("unpriced:{reason}"));
+                }
+            }
+        }
+        facts
+    }
+
+    /// Tells the registry, and records the tool calls.
+    fn settle(&mut self, shared: &Shared, answer: Option<&Answer>, now_ms: i64) {
+        let Some(seat) = &self.seat else { return };
+        let record = &self.record;
+        let ok = record.outcome == Outcome::Ok;
+        let calls = answer.map_or(&[][..], |a| &a.calls);
+        for call in calls {
+            shared
+                .metrics
+                .call(if call.complete { "asked" } else { "incomplete" });
+            shared
+                .recorder
+                .call(call_record(shared, record, call, now_ms));
+        }
+        let asked = calls.iter().filter(|c| c.complete).map(|call| AskedCall {
+            id: call.id.clone(),
+            prompts: parents::prompts(&call.input)
+                .iter()
+                .map(|prompt| shared.hasher.keyed("prompt", prompt.trim().as_bytes()))
+                .collect(),
+        });
+        let prompt = record
+            .usage
+            .prompt()
+            .filter(|n| *n > 0 && record.usage_complete);
+        shared.registry.answered(
+            seat,
+            Answered {
+                ok,
+                end: self.chain_end,
+                response_id: record.response_id.clone(),
+                turn_id: record.id,
+                calls: asked.collect(),
+                prompt: prompt.map(|tokens| (tokens, self.body_bytes)),
+                now_ms,
+            },
+        );
+    }
+}
+
+fn call_record(
+    shared: &Shared,
+    record: &TurnRecord,
+    call: &AnsweredCall,
+    now_ms: i64,
+) -> ToolCallRecord {
+    ToolCallRecord {
+        turn_id: record.id,
+        run_id: record.run_id.clone(),
+        thread_id: record.thread_id.clone(),
+        call_id: text::prefix(&call.id, MAX_MODEL_BYTES).to_owned(),
+        name: text::prefix(&call.name, MAX_MODEL_BYTES).to_owned(),
+        input_hash: hex(&shared.hasher.keyed("tool-input", &call.input)),
+        input_bytes: call.input_bytes,
+        asked_ms: now_ms,
+        status: if call.complete {
+            CallStatus::Pending
+        } else {
+            CallStatus::Incomplete
+        },
+        latency_ms: None,
+        result_bytes: None,
+    }
+}
+
+/// A record whose fields are unknown as yet.
+impl TurnRecord {
+    fn begin(id: Uuid, kind: RequestKind, upstream: &str, started_ms: i64) -> Self {
+        Self {
+            id,
+            kind,
+            run_id: String::new(),
+            run_source: "none",
+            thread_id: String::new(),
+            parent_thread: None,
+            agent: None,
+            parent_agent: None,
+            turn: 0,
+            attempt: 1,
+            app: None,
+            client: None,
+            upstream: upstream.to_owned(),
+            credential: None,
+            method: String::new(),
+            path: String::new(),
+            model_requested: None,
+            model_served: None,
+            started_ms,
+            overhead_us: None,
+            head_us: None,
+            first_token_us: None,
+            duration_us: 0,
+            status: None,
+            outcome: Outcome::ClientAbort,
+            stop_reason: None,
+            error_type: None,
+            error_message: None,
+            streamed: false,
+            usage: crate::usage::Usage::default(),
+            usage_complete: false,
+            usage_estimated: false,
+            cost_pico: None,
+            cost_no_cache_pico: None,
+            price_version: None,
+            inspection: Inspection::NotWanted,
+            request_bytes: 0,
+            sent_bytes: 0,
+            response_bytes: 0,
+            blocks: 0,
+            messages: 0,
+            tools: 0,
+            markers_client: 0,
+            markers_added: Vec::new(),
+            dry_run: false,
+            root: None,
+            chain: None,
+            response_id: None,
+            request_id: None,
+            native_diagnosis: None,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// UTC milliseconds now.
+#[must_use]
+pub fn now_ms() -> i64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn micros(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Lower-case hexadecimal.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digits = bytes.iter().flat_map(|b| [b >> 4, b & 15]);
+    digits.map(|d| char::from(DIGITS[usize::from(d)])).collect()
+}

@@ -1,0 +1,131 @@
+//! Reading a request body: bounded for itself, and together with all others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Budget is counted in units of this many bytes.
+const UNIT_BYTES: usize = 1024;
+/// A refused body is read on to this size, so that the client can finish sending and read why.
+const DISCARD_BYTES: u64 = 256 << 20;
+/// ... and for this long.
+const DISCARD_TIME: Duration = Duration::from_secs(10);
+
+/// Memory for bodies of all requests together.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    units: Arc<Semaphore>,
+    max_body: usize,
+}
+
+/// A body that was read, and its share of the budget. Dropping the share returns it.
+#[derive(Debug)]
+pub struct Taken {
+    /// All of it.
+    pub bytes: Bytes,
+    /// Its share of the budget.
+    pub share: OwnedSemaphorePermit,
+}
+
+/// Why a body was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum IntakeError {
+    /// Larger than the limit.
+    #[error("the request body is larger than {0} bytes")]
+    TooLarge(usize),
+    /// The client broke off, or framed it wrongly.
+    #[error("the client's body ended early: {0}")]
+    Client(hyper::Error),
+    /// The gateway is shutting down.
+    #[error("shutting down")]
+    Closed,
+}
+
+impl Budget {
+    /// `max_body` bytes for one body, `total` bytes for all; at least one largest body fits.
+    #[must_use]
+    pub fn new(max_body: usize, total: usize) -> Self {
+        let units = units(total.max(max_body)).min(Semaphore::MAX_PERMITS);
+        Self {
+            units: Arc::new(Semaphore::new(units)),
+            max_body,
+        }
+    }
+
+    /// Reads a body. Waits while the bodies of other requests fill the budget. The share is taken
+    /// in one piece before the first byte, so that two half-read bodies never wait for each other.
+    ///
+    /// # Errors
+    /// [`IntakeError`]; a body that is too large has been read on and thrown away for a while, so
+    /// that the client sees the answer instead of a reset.
+    pub async fn read(&self, mut body: Incoming, expects: bool) -> Result<Taken, IntakeError> {
+        let known = body
+            .size_hint()
+            .exact()
+            .map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        if known.is_some_and(|n| n > self.max_body) {
+            // A client that waits for `100 Continue` has sent nothing yet: reading would ask for it.
+            if !expects {
+                discard(&mut body).await;
+            }
+            return Err(IntakeError::TooLarge(self.max_body));
+        }
+        let wanted = u32::try_from(units(known.unwrap_or(self.max_body))).unwrap_or(u32::MAX);
+        let acquired = self.units.clone().acquire_many_owned(wanted).await;
+        let mut share = acquired.map_err(|_closed| IntakeError::Closed)?;
+
+        let mut first = Bytes::new();
+        let mut rest: Option<BytesMut> = None;
+        let mut length = 0_usize;
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(IntakeError::Client)?.into_data() else {
+                continue;
+            };
+            length += data.len();
+            if length > self.max_body {
+                drop((first, rest));
+                discard(&mut body).await;
+                return Err(IntakeError::TooLarge(self.max_body));
+            }
+            match &mut rest {
+                Some(buffer) => buffer.extend_from_slice(&data),
+                None if first.is_empty() => first = data,
+                None => {
+                    let room = known.unwrap_or(length * 2).max(length);
+                    let mut buffer = BytesMut::with_capacity(room);
+                    buffer.extend_from_slice(&first);
+                    buffer.extend_from_slice(&data);
+                    first = Bytes::new();
+                    rest = Some(buffer);
+                }
+            }
+        }
+        let bytes = rest.map_or(first, BytesMut::freeze);
+        let unused = (wanted as usize).saturating_sub(units(bytes.len()));
+        drop(share.split(unused));
+        Ok(Taken { bytes, share })
+    }
+}
+
+fn units(bytes: usize) -> usize {
+    bytes.div_ceil(UNIT_BYTES).max(1)
+}
+
+async fn discard(body: &mut Incoming) {
+    let mut left = DISCARD_BYTES;
+    let reading = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            let Some(rest) = left.checked_sub(frame.data_ref().map_or(0, Bytes::len) as u64) else {
+                return;
+            };
+            left = rest;
+        }
+    };
+    // Past the limit the connection is simply closed; there is nothing to report.
+    let _elapsed = tokio::time::timeout(DISCARD_TIME, reading).await;
+}

@@ -1,0 +1,105 @@
+//! The log line of a turn, for a person who watches.
+
+use std::fmt::Write as _;
+
+use crate::trace::{Outcome, RequestKind, TurnRecord};
+
+/// Logs a finished request: turns at `info`, the rest at `debug`.
+pub fn log(record: &TurnRecord) {
+    if record.kind != RequestKind::Turn {
+        tracing::debug!(
+            target: "prefixgate::request",
+            kind = record.kind.as_str(), method = record.method, path = record.path,
+            status = record.status, outcome = record.outcome.as_str(), "request"
+        );
+        return;
+    }
+    if tracing::enabled!(target: "prefixgate::turn", tracing::Level::INFO) {
+        tracing::info!(target: "prefixgate::turn", "{}", line(record));
+    }
+}
+
+/// One line: where, who, how it ended, tokens, money, time.
+fn line(r: &TurnRecord) -> String {
+    let mut out = String::with_capacity(160);
+    let model = r
+        .model_served
+        .as_deref()
+        .or(r.model_requested.as_deref())
+        .unwrap_or("?");
+    let app = r
+        .app
+        .as_deref()
+        .map_or(String::new(), |app| format!(" {app}"));
+    // Writing into a String cannot fail.
+    let _ = write!(out, "{}{app} {}#{} {model} ", r.run_id, r.thread_id, r.turn);
+    match (r.outcome, r.status) {
+        (Outcome::Ok, _) => out.push_str(r.stop_reason.as_deref().unwrap_or("ok")),
+        (outcome, status) => {
+            out.push_str(outcome.as_str());
+            if let Some(status) = status {
+                let _ = write!(out, " {status}");
+            }
+            if let Some(kind) = &r.error_type {
+                let _ = write!(out, " {kind}");
+            }
+        }
+    }
+    if let Some(prompt) = r.usage.prompt() {
+        let _ = write!(out, " | {} in", tokens(prompt));
+        if let Some(ratio) = r.usage.hit_ratio() {
+            let _ = write!(out, ", {:.0}% read", ratio * 100.0);
+        }
+        let written = r
+            .usage
+            .write_5m
+            .unwrap_or(0)
+            .saturating_add(r.usage.write_1h.unwrap_or(0));
+        if written > 0 {
+            let _ = write!(out, ", {} written", tokens(written));
+        }
+    }
+    if let Some(output) = r.usage.output {
+        let _ = write!(out, ", {} out", tokens(output));
+    }
+    match r.cost_pico {
+        Some(pico) => {
+            let sign = if r.usage_complete { "" } else { ">= " };
+            let _ = write!(out, " | {sign}{}", crate::usage::usd_short(pico));
+        }
+        None => out.push_str(" | unpriced"),
+    }
+    let _ = write!(out, " | {}", seconds(r.duration_us));
+    if let Some(first) = r.first_token_us {
+        let _ = write!(out, " (first token {})", seconds(first));
+    }
+    if !r.markers_added.is_empty() {
+        let how = if r.dry_run { "would add" } else { "+" };
+        let _ = write!(out, " | {how} {} markers", r.markers_added.len());
+    }
+    if r.attempt > 1 {
+        let _ = write!(out, " | attempt {}", r.attempt);
+    }
+    for warning in &r.warnings {
+        let _ = write!(out, " | {warning}");
+    }
+    out
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rounded for reading")]
+fn tokens(n: u64) -> String {
+    match n {
+        0..1_000 => n.to_string(),
+        1_000..1_000_000 => format!("{:.1}k", n as f64 / 1e3),
+        _ => format!("{:.2}M", n as f64 / 1e6),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "rounded for reading")]
+fn seconds(us: u64) -> String {
+    match us {
+        0..1_000 => format!("{us}us"),
+        1_000..1_000_000 => format!("{:.0}ms", us as f64 / 1e3),
+        _ => format!("{:.1}s", us as f64 / 1e6),
+    }
+}

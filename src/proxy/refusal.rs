@@ -1,0 +1,108 @@
+//! Answers that prefixgate writes itself: always in the shape of the API that was asked, always
+//! saying whose fault it is and what to do.
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+
+use super::body::ReplyBody;
+use crate::config::Format;
+use crate::provider;
+
+/// An answer of our own.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    /// Status.
+    pub status: StatusCode,
+    /// Error type in the words of the API.
+    pub kind: &'static str,
+    /// For the client's developer.
+    pub message: String,
+    /// Whether the same request can succeed later; told to SDKs by `x-should-retry`.
+    pub retry: Option<bool>,
+}
+
+impl Refusal {
+    /// The request is wrong.
+    #[must_use]
+    pub fn bad_request(message: String) -> Self {
+        let status = StatusCode::BAD_REQUEST;
+        Self {
+            status,
+            kind: "invalid_request_error",
+            message,
+            retry: Some(false),
+        }
+    }
+
+    /// The body is larger than the configured limit.
+    #[must_use]
+    pub fn too_large(limit: usize) -> Self {
+        Self {
+            status: StatusCode::PAYLOAD_TOO_LARGE,
+            kind: "request_too_large",
+            message: format!(
+                "prefixgate: the request body is larger than {limit} bytes, the limit of this gateway \
+                 (setting server.max_body)"
+            ),
+            retry: Some(false),
+        }
+    }
+
+    /// The upstream could not be reached, or broke off before it answered.
+    #[must_use]
+    pub fn unreachable(upstream: &str, why: &str) -> Self {
+        Self {
+            status: StatusCode::BAD_GATEWAY,
+            kind: "api_error",
+            message: format!("prefixgate: upstream `{upstream}` gave no answer: {why}"),
+            retry: None,
+        }
+    }
+
+    /// The upstream was silent for too long.
+    #[must_use]
+    pub fn silent(upstream: &str, limit: std::time::Duration) -> Self {
+        Self {
+            status: StatusCode::GATEWAY_TIMEOUT,
+            kind: "timeout_error",
+            message: format!(
+                "prefixgate: upstream `{upstream}` was silent for {} s (setting server.idle_timeout)",
+                limit.as_secs()
+            ),
+            retry: None,
+        }
+    }
+
+    /// The response.
+    #[must_use]
+    pub fn into_response(self, format: Format) -> Response<ReplyBody> {
+        let body = match format {
+            Format::Anthropic => {
+                provider::anthropic::error::error_body(self.kind, &self.message, None)
+            }
+            Format::OpenAi | Format::Opaque => {
+                provider::openai_error::error_body(self.kind, None, &self.message)
+            }
+        };
+        let mut response = json(self.status, body);
+        if let Some(retry) = self.retry {
+            let value = HeaderValue::from_static(if retry { "true" } else { "false" });
+            response.headers_mut().insert("x-should-retry", value);
+        }
+        response
+    }
+}
+
+/// A JSON response of our own.
+#[must_use]
+pub fn json(status: StatusCode, body: Vec<u8>) -> Response<ReplyBody> {
+    let length = HeaderValue::from(body.len());
+    let mut response = Response::new(ReplyBody::full(Bytes::from(body)));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(CONTENT_LENGTH, length);
+    response
+}

@@ -1,0 +1,329 @@
+//! Where a request goes, and what its address says about it.
+
+use std::sync::Arc;
+
+use http::Method;
+
+use crate::config::{Format, Upstream};
+use crate::run::Labels;
+use crate::trace::RequestKind;
+
+/// A request's way.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// The endpoint.
+    pub upstream: Arc<Upstream>,
+    /// What the request is for.
+    pub kind: RequestKind,
+    /// Path and query as they go upstream, the upstream's own path prefix not yet joined.
+    pub target: String,
+    /// Labels from the path.
+    pub labels: Labels,
+}
+
+/// Why an address leads nowhere. The client's fault; nothing was sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RouteError {
+    /// `/u/<name>` with a name that is not configured. Sending it to the default upstream could
+    /// hand a key to the wrong provider.
+    #[error("no upstream is named `{name}`; configured: {known}")]
+    UnknownUpstream {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// A label that means nothing here.
+    #[error("unknown label `{0}` in the path; known labels: run, app, agent, parent")]
+    UnknownLabel(String),
+}
+
+/// The configured upstreams.
+#[derive(Debug, Clone)]
+pub struct Router {
+    upstreams: Vec<Arc<Upstream>>,
+}
+
+impl Router {
+    /// A router over `upstreams`; the first is the default.
+    #[must_use]
+    pub fn new(upstreams: &[Upstream]) -> Option<Self> {
+        let upstreams: Vec<_> = upstreams.iter().cloned().map(Arc::new).collect();
+        (!upstreams.is_empty()).then_some(Self { upstreams })
+    }
+
+    /// Finds the way of a request. `path_and_query` is the raw request target.
+    ///
+    /// # Errors
+    /// [`RouteError`] when the path names an upstream or a label that does not exist.
+    pub fn route(&self, method: &Method, path_and_query: &str) -> Result<Route, RouteError> {
+        let mut rest = path_and_query;
+        let mut labels = Labels::default();
+        let mut named = None;
+        loop {
+            if let Some(tail) = rest.strip_prefix("/-/") {
+                let (list, after) = split_segment(tail);
+                read_labels(list, &mut labels)?;
+                rest = after;
+            } else if let Some(tail) = rest.strip_prefix("/u/") {
+                let (name, after) = split_segment(tail);
+                named = Some(self.by_name(name)?);
+                rest = after;
+            } else {
+                break;
+            }
+        }
+        let target = if rest.is_empty() || rest.starts_with('?') {
+            format!("/{rest}")
+        } else {
+            rest.to_owned()
+        };
+        let path = target.split('?').next().unwrap_or_default();
+        let upstream = named.unwrap_or_else(|| self.by_path(path));
+        let kind = kind(upstream.format, method, path);
+        Ok(Route {
+            upstream,
+            kind,
+            target,
+            labels,
+        })
+    }
+
+    fn by_name(&self, name: &str) -> Result<Arc<Upstream>, RouteError> {
+        self.upstreams
+            .iter()
+            .find(|u| u.name == name)
+            .cloned()
+            .ok_or_else(|| {
+                let known: Vec<&str> = self.upstreams.iter().map(|u| u.name.as_str()).collect();
+                RouteError::UnknownUpstream {
+                    name: crate::text::prefix(name, 64).to_owned(),
+                    known: known.join(", "),
+                }
+            })
+    }
+
+    fn by_path(&self, path: &str) -> Arc<Upstream> {
+        let format = match path {
+            "/v1/chat/completions" | "/v1/responses" | "/v1/embeddings" => Some(Format::OpenAi),
+            p if p.starts_with("/v1/responses/") => Some(Format::OpenAi),
+            p if p.starts_with("/v1/messages") => Some(Format::Anthropic),
+            _ => None,
+        };
+        let default = &self.upstreams[0];
+        match format {
+            Some(format) if default.format != format => self
+                .upstreams
+                .iter()
+                .find(|u| u.format == format)
+                .unwrap_or(default)
+                .clone(),
+            _ => default.clone(),
+        }
+    }
+}
+
+/// Splits `segment/rest` or `segment?query`, keeping the separator with the rest.
+fn split_segment(text: &str) -> (&str, &str) {
+    let end = text.find(['/', '?']).unwrap_or(text.len());
+    text.split_at(end)
+}
+
+fn read_labels(list: &str, labels: &mut Labels) -> Result<(), RouteError> {
+    for label in list.split(',').filter(|l| !l.is_empty()) {
+        let (key, value) = label.split_once('=').unwrap_or((label, ""));
+        let slot = match key {
+            "run" => &mut labels.run,
+            "app" => &mut labels.app,
+            "agent" => &mut labels.agent,
+            "parent" => &mut labels.parent,
+            other => {
+                return Err(RouteError::UnknownLabel(
+                    crate::text::prefix(other, 64).to_owned(),
+                ));
+            }
+        };
+        *slot = Some(percent_decode(value));
+    }
+    Ok(())
+}
+
+/// Decodes `%41`; what is not a valid escape, or not UTF-8 afterwards, stays as it is.
+fn percent_decode(text: &str) -> String {
+    if !text.contains('%') {
+        return text.to_owned();
+    }
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let escape = (byte == b'%')
+            .then(|| bytes.get(at + 1..at + 3))
+            .flatten()
+            .and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        out.push(escape.unwrap_or(byte));
+        at += if escape.is_some() { 3 } else { 1 };
+    }
+    String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
+}
+
+fn kind(format: Format, method: &Method, path: &str) -> RequestKind {
+    let probe = *method == Method::HEAD || *method == Method::OPTIONS;
+    match path {
+        "/" | "/api/hello" if probe || *method == Method::GET => RequestKind::Probe,
+        _ if format != Format::Anthropic => RequestKind::Other,
+        "/v1/messages" if *method == Method::POST => RequestKind::Turn,
+        "/v1/messages/count_tokens" => RequestKind::CountTokens,
+        p if p == "/v1/messages/batches" || p.starts_with("/v1/messages/batches/") => {
+            RequestKind::Batch
+        }
+        p if p == "/v1/models" || p.starts_with("/v1/models/") => RequestKind::Models,
+        _ => RequestKind::Other,
+    }
+}
+
+/// Joins an upstream's base URL and a target with exactly one slash.
+///
+/// # Errors
+/// When the target has bytes that cannot stand in a URI.
+pub fn join(upstream: &Upstream, target: &str) -> Result<http::Uri, http::Error> {
+    let prefix = upstream.base.path().trim_end_matches('/');
+    let path = if prefix.is_empty() {
+        target.to_owned()
+    } else {
+        format!("{prefix}{target}")
+    };
+    let mut parts = http::uri::Parts::default();
+    parts.scheme = upstream.base.scheme().cloned();
+    parts.authority = upstream.base.authority().cloned();
+    parts.path_and_query = Some(path.parse()?);
+    Ok(http::Uri::from_parts(parts)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn upstream(name: &str, base: &str, format: Format) -> Upstream {
+        Upstream {
+            name: name.into(),
+            base: base.parse().unwrap(),
+            format,
+            price_provider: name.into(),
+        }
+    }
+
+    fn router() -> Router {
+        Router::new(&[
+            upstream("anthropic", "http://a", Format::Anthropic),
+            upstream("openai", "http://o", Format::OpenAi),
+            upstream("other", "http://x", Format::Anthropic),
+        ])
+        .unwrap()
+    }
+
+    #[test]
+    fn paths_names_and_labels_find_their_way() {
+        let check = |path: &str, name: &str, kind: RequestKind, target: &str| {
+            let route = router().route(&Method::POST, path).unwrap();
+            assert_eq!(
+                (route.upstream.name.as_str(), route.kind),
+                (name, kind),
+                "{path}"
+            );
+            assert_eq!(route.target, target);
+            route.labels
+        };
+        check(
+            "/v1/messages?beta=true&x=a%2Fb",
+            "anthropic",
+            RequestKind::Turn,
+            "/v1/messages?beta=true&x=a%2Fb",
+        );
+        check(
+            "/v1/chat/completions",
+            "openai",
+            RequestKind::Other,
+            "/v1/chat/completions",
+        );
+        check(
+            "/u/other/v1/messages",
+            "other",
+            RequestKind::Turn,
+            "/v1/messages",
+        );
+        check(
+            "/u/openai/v1/messages",
+            "openai",
+            RequestKind::Other,
+            "/v1/messages",
+        );
+        check(
+            "/what/ever//x?",
+            "anthropic",
+            RequestKind::Other,
+            "/what/ever//x?",
+        );
+        check(
+            "/v1/messages/count_tokens?beta=true",
+            "anthropic",
+            RequestKind::CountTokens,
+            "/v1/messages/count_tokens?beta=true",
+        );
+        check(
+            "/v1/messages/batches/b1/results",
+            "anthropic",
+            RequestKind::Batch,
+            "/v1/messages/batches/b1/results",
+        );
+        check(
+            "/v1/messages/cache_touch",
+            "anthropic",
+            RequestKind::Other,
+            "/v1/messages/cache_touch",
+        );
+        let labels = check(
+            "/-/run=r1,app=x.y/v1/messages",
+            "anthropic",
+            RequestKind::Turn,
+            "/v1/messages",
+        );
+        assert_eq!(
+            (labels.run.as_deref(), labels.app.as_deref()),
+            (Some("r1"), Some("x.y"))
+        );
+        let labels = check(
+            "/u/other/-/run=a%20b/v1/messages?q",
+            "other",
+            RequestKind::Turn,
+            "/v1/messages?q",
+        );
+        assert_eq!(labels.run.as_deref(), Some("a b"));
+        check("/-/run=r1", "anthropic", RequestKind::Other, "/");
+        check("/-/run=r1?x=1", "anthropic", RequestKind::Other, "/?x=1");
+    }
+
+    #[test]
+    fn a_wrong_name_or_label_is_said() {
+        let error = |path: &str| router().route(&Method::POST, path).unwrap_err().to_string();
+        assert_eq!(
+            error("/u/othr/v1/messages"),
+            "no upstream is named `othr`; configured: anthropic, openai, other"
+        );
+        assert!(error("/-/rnu=1/v1/messages").contains("unknown label `rnu`"));
+    }
+
+    #[test]
+    fn b11_the_prefix_is_joined_by_exactly_one_slash() {
+        for (base, expected) in [
+            ("http://u", "http://u/v1/messages?x=a%2Fb"),
+            ("http://u/", "http://u/v1/messages?x=a%2Fb"),
+            ("http://u/prefix/", "http://u/prefix/v1/messages?x=a%2Fb"),
+            ("http://u/prefix", "http://u/prefix/v1/messages?x=a%2Fb"),
+        ] {
+            let joined =
+                join(&upstream("u", base, Format::Opaque), "/v1/messages?x=a%2Fb").unwrap();
+            assert_eq!(joined.to_string(), expected);
+        }
+    }
+}

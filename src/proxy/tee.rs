@@ -1,0 +1,259 @@
+//! The answer on its way to the client: every frame goes on as it came, and is read beside.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep};
+
+use super::account::{Account, End};
+use crate::provider::anthropic::error::error_event;
+use crate::provider::anthropic::response::Reader;
+use crate::provider::decode;
+
+/// The answer broke off; the connection to the client must not end cleanly.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer broke off: {0}")]
+pub struct BrokenAnswer(String);
+
+/// What reads along.
+#[derive(Debug)]
+pub struct Reading {
+    /// Reads decoded bytes.
+    pub reader: Reader,
+    /// Decodes a copy, when the answer is encoded.
+    pub decoder: Option<decode::Decoder>,
+    /// The answer is a stream that has a terminal event.
+    pub stream: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Tee {
+    inner: Incoming,
+    account: Account,
+    reading: Option<Reading>,
+    idle_limit: Duration,
+    touched: Instant,
+    idle: Option<Pin<Box<Sleep>>>,
+    /// An error that waits for the next poll, so that what was delivered before is flushed first.
+    breaking: Option<BrokenAnswer>,
+    /// The client cannot be told by its framing that the body was cut.
+    unframed: bool,
+    done: bool,
+}
+
+impl Tee {
+    /// Wraps the body of an answer. `unframed` is set for clients whose body ends with the
+    /// connection (HTTP/1.0): they are told of a break by an error event.
+    #[must_use]
+    pub fn new(
+        inner: Incoming,
+        account: Account,
+        reading: Option<Reading>,
+        idle_limit: Duration,
+        unframed: bool,
+    ) -> Self {
+        Self {
+            inner,
+            account,
+            reading,
+            idle_limit,
+            touched: Instant::now(),
+            idle: None,
+            breaking: None,
+            unframed,
+            done: false,
+        }
+    }
+
+    /// Nothing more will come.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Length as the upstream announced it.
+    #[must_use]
+    pub fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+
+    /// The next frame.
+    pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
+        if let Some(broken) = self.breaking.take() {
+            self.done = true;
+            return Poll::Ready(Some(Err(broken)));
+        }
+        if self.done {
+            return Poll::Ready(None);
+        }
+        match Pin::new(&mut self.inner).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => {
+                self.touched = Instant::now();
+                if let Some(data) = frame.data_ref() {
+                    self.read(data);
+                }
+                Poll::Ready(Some(Ok(frame)))
+            }
+            Poll::Ready(Some(Err(error))) => {
+                let why = format!("the upstream's answer broke off: {}", chain(&error));
+                self.break_off(cx, End::Cut(why))
+            }
+            Poll::Ready(None) => self.end(cx),
+            Poll::Pending => self.poll_idle(cx),
+        }
+    }
+
+    fn read(&mut self, data: &Bytes) {
+        self.account.delivered(data.len());
+        let Some(reading) = &mut self.reading else {
+            return;
+        };
+        match &mut reading.decoder {
+            None => reading.reader.feed(data),
+            Some(decoder) => {
+                let reader = &mut reading.reader;
+                if decoder
+                    .feed(data, &mut |decoded| reader.feed(decoded))
+                    .is_err()
+                {
+                    self.account.warn("answer_not_decoded");
+                    self.reading = None;
+                    return;
+                }
+            }
+        }
+        if reading.reader.answer().content_begun {
+            self.account.content_began();
+        }
+    }
+
+    /// The upstream ended cleanly. That is an end only if the answer is whole.
+    fn end(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
+        if let Some(reading) = &mut self.reading {
+            reading.reader.end(self.account.inferred_ttl());
+            let answer = reading.reader.answer();
+            if self.account.answered_ok() && !answer.finished && answer.error.is_none() {
+                let what = if reading.stream {
+                    "its terminal event"
+                } else {
+                    "the end of its JSON"
+                };
+                return self.break_off(cx, End::Cut(format!("the upstream ended before {what}")));
+            }
+        }
+        self.finish(End::Complete);
+        self.done = true;
+        Poll::Ready(None)
+    }
+
+    fn break_off(
+        &mut self,
+        cx: &mut Context<'_>,
+        end: End,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
+        let why = end.to_string();
+        let on_border = self.reading.as_ref().is_none_or(|r| r.reader.on_border());
+        let stream = self
+            .reading
+            .as_ref()
+            .is_some_and(|r| r.stream && r.decoder.is_none());
+        self.finish(end);
+        if self.unframed && stream {
+            self.done = true;
+            let mut event = if on_border {
+                Vec::new()
+            } else {
+                b"\n\n".to_vec()
+            };
+            event.extend(error_event("api_error", &format!("prefixgate: {why}")));
+            return Poll::Ready(Some(Ok(Frame::data(event.into()))));
+        }
+        // hyper flushes when a body is pending; an error at once could take delivered frames with it.
+        self.breaking = Some(BrokenAnswer(why));
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn poll_idle(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
+        let deadline = self.touched + self.idle_limit;
+        let idle = self
+            .idle
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        // The timer is moved when it fires, not with every frame.
+        while idle.as_mut().poll_elapsed(cx).is_ready() {
+            if deadline <= Instant::now() {
+                return self.break_off(cx, End::Silent);
+            }
+            idle.as_mut().reset(deadline);
+        }
+        Poll::Pending
+    }
+
+    fn finish(&mut self, end: End) {
+        let answer = self.reading.as_ref().map(|r| r.reader.answer());
+        self.account.finish(end, answer);
+    }
+}
+
+impl Drop for Tee {
+    /// hyper drops a body when the client has left, and also when the announced length is written.
+    fn drop(&mut self) {
+        if self.done || self.breaking.is_some() {
+            return;
+        }
+        let whole = self.inner.is_end_stream();
+        if let Some(reading) = &mut self.reading
+            && (whole || !reading.stream)
+        {
+            reading.reader.end(self.account.inferred_ttl());
+        }
+        let finished = self.reading.as_ref().is_some_and(|r| {
+            let answer = r.reader.answer();
+            answer.finished || (whole && answer.error.is_some())
+        });
+        // Codex closes right after the terminal event: that client has its answer.
+        let readable = self.reading.is_some() && self.account.answered_ok();
+        let complete = if readable { finished } else { whole };
+        self.finish(if complete {
+            End::Complete
+        } else {
+            End::ClientGone
+        });
+    }
+}
+
+trait PollElapsed {
+    fn poll_elapsed(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+impl PollElapsed for Sleep {
+    fn poll_elapsed(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        std::future::Future::poll(self, cx)
+    }
+}
+
+/// An error with its causes, for people.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,78 @@
+//! Upgrades (WebSocket and whatever else): once both sides agree, bytes flow unread.
+
+use std::sync::Arc;
+
+use http::header::{CONNECTION, HeaderValue, UPGRADE};
+use http::{Request, Response, StatusCode, request};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+
+use super::account::{Account, End};
+use super::body::ReplyBody;
+use super::upstream::SendBody;
+use super::{Shared, pass_on, refuse, send};
+use crate::config::Upstream;
+use crate::trace::Outcome;
+
+/// Forwards an upgrade request and, on `101`, joins the two connections.
+pub async fn open(
+    shared: Arc<Shared>,
+    mut account: Account,
+    mut parts: request::Parts,
+    body: Incoming,
+    protocol: HeaderValue,
+    upstream: &Upstream,
+) -> Response<ReplyBody> {
+    let client_side = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
+    parts
+        .headers
+        .insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    parts.headers.insert(UPGRADE, protocol);
+    let request = Request::from_parts(parts, SendBody::Stream(body));
+    let mut answer = match send(&shared, &upstream.name, request).await {
+        Ok(answer) => answer,
+        Err(refusal) => {
+            return refuse(
+                account,
+                refusal,
+                Outcome::UpstreamUnreachable,
+                upstream.format,
+            );
+        }
+    };
+    let (Some(client_side), StatusCode::SWITCHING_PROTOCOLS) = (client_side, answer.status())
+    else {
+        return pass_on(&shared, account, answer, false, false);
+    };
+    let protocol = answer.headers().get(UPGRADE).cloned();
+    let upstream_side = hyper::upgrade::on(&mut answer);
+    let (mut parts, _) = answer.into_parts();
+    super::headers::strip_hop(&mut parts.headers);
+    parts
+        .headers
+        .insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    if let Some(protocol) = protocol {
+        parts.headers.insert(UPGRADE, protocol);
+    }
+    if let Some(record) = account.record() {
+        record.status = Some(StatusCode::SWITCHING_PROTOCOLS.as_u16());
+    }
+    // Ends with either side; the account closes with it.
+    tokio::spawn(async move {
+        let end = match tokio::try_join!(client_side, upstream_side) {
+            Ok((client, upstream)) => {
+                let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
+                match tokio::io::copy_bidirectional(&mut client, &mut upstream).await {
+                    Ok((_, down)) => {
+                        account.delivered(usize::try_from(down).unwrap_or(usize::MAX));
+                        End::Complete
+                    }
+                    Err(error) => End::Cut(format!("the tunnel broke: {error}")),
+                }
+            }
+            Err(error) => End::Cut(format!("the upgrade failed: {error}")),
+        };
+        account.finish(end, None);
+    });
+    Response::from_parts(parts, ReplyBody::empty())
+}

@@ -1,0 +1,311 @@
+//! What a client says about itself, in headers, labels and body.
+//!
+//! The order of belief is: our own header or label, session headers of gateways and clients,
+//! ids in the body, an earlier answer's id, trace context. Content comes last and is the
+//! registry's business. The names of headers are facts about clients, measured in November 2026.
+
+use http::HeaderMap;
+use serde::Deserialize;
+
+use crate::provider::view::BodyIds;
+
+/// Longest id that is kept as the client wrote it; longer ones are named by their hash.
+pub const MAX_ID_BYTES: usize = 128;
+
+/// Labels a client put into its base URL (`/-/run=..,app=..`) or into `x-prefixgate-*` headers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Labels {
+    /// The run.
+    pub run: Option<String>,
+    /// The application.
+    pub app: Option<String>,
+    /// The agent inside the run.
+    pub agent: Option<String>,
+    /// The agent that started it.
+    pub parent: Option<String>,
+}
+
+/// What could be told without looking at the conversation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The run's id and the word for where it came from.
+    pub run: Option<(String, &'static str)>,
+    /// The agent inside the run.
+    pub agent: Option<String>,
+    /// The agent that started it.
+    pub parent_agent: Option<String>,
+    /// The client's own count of retries of this request.
+    pub retries: u32,
+}
+
+/// Session headers in the order in which they are believed, before any client's own.
+const GATEWAY_HEADERS: [&str; 3] = [
+    "x-litellm-session-id",
+    "helicone-session-id",
+    "x-session-id",
+];
+/// Believed only from Codex: the names are too common to be taken from anyone.
+const CODEX_HEADERS: [&str; 4] = ["session-id", "session_id", "conversation_id", "thread-id"];
+
+/// Resolves everything that needs no memory. `name_of` turns an id that cannot be kept as it is
+/// (too long, control characters) into a stable short name, by a keyed hash.
+#[must_use]
+pub fn identify(
+    headers: &HeaderMap,
+    labels: &Labels,
+    ids: &BodyIds,
+    name_of: impl Fn(&[u8]) -> String,
+) -> Identity {
+    let clean = |value: &[u8]| clean_id(value, &name_of);
+    let header = |name: &str| headers.get(name).and_then(|v| clean(v.as_bytes()));
+    let label = |value: &Option<String>| value.as_deref().and_then(|v| clean(v.as_bytes()));
+
+    let agent = label(&labels.agent)
+        .or_else(|| header("x-claude-code-agent-id"))
+        .or_else(|| header("x-codex-parent-thread-id").and_then(|_| header("thread-id")));
+    let parent_agent = label(&labels.parent)
+        .or_else(|| header("x-claude-code-parent-agent-id"))
+        .or_else(|| header("x-codex-parent-thread-id"));
+
+    let run = label(&labels.run)
+        .map(|id| (id, "label"))
+        .or_else(|| {
+            GATEWAY_HEADERS
+                .iter()
+                .find_map(|name| header(name))
+                .map(|id| (id, "header"))
+        })
+        .or_else(|| client_session(headers, &clean).map(|id| (id, "client")))
+        .or_else(|| body_session(ids, &clean).map(|id| (id, "body")));
+
+    let retries = headers
+        .get("x-stainless-retry-count")
+        .and_then(|v| v.to_str().ok()?.parse().ok())
+        .unwrap_or(0);
+
+    Identity {
+        run,
+        agent,
+        parent_agent,
+        retries,
+    }
+}
+
+/// The weakest hint: a trace may be one turn only, so it is asked after the registry has looked
+/// for a lineage.
+#[must_use]
+pub fn trace_session(headers: &HeaderMap) -> Option<String> {
+    let baggage = headers
+        .get("baggage")
+        .and_then(|v| v.to_str().ok())
+        .and_then(|list| {
+            let entry = list
+                .split(',')
+                .find_map(|e| e.trim().strip_prefix("session.id="))?;
+            let id = entry.split(';').next().unwrap_or_default().trim();
+            is_plain(id.as_bytes()).then(|| id.to_owned())
+        });
+    baggage.or_else(|| {
+        let value = headers.get("traceparent")?.to_str().ok()?;
+        let trace = value.split('-').nth(1)?;
+        let hex = trace.len() == 32 && trace.bytes().all(|b| b.is_ascii_hexdigit());
+        (hex && trace.bytes().any(|b| b != b'0')).then(|| trace.to_ascii_lowercase())
+    })
+}
+
+fn client_session(headers: &HeaderMap, clean: &impl Fn(&[u8]) -> Option<String>) -> Option<String> {
+    let header = |name: &str| headers.get(name).and_then(|v| clean(v.as_bytes()));
+    if let Some(id) = header("x-claude-code-session-id") {
+        return Some(id);
+    }
+    if is_codex(headers)
+        && let Some(id) = CODEX_HEADERS.iter().find_map(|name| header(name))
+    {
+        return Some(id);
+    }
+    header("x-session-affinity").or_else(|| {
+        headers.iter().find_map(|(name, value)| {
+            let generic = name.as_str().starts_with("x-")
+                && name.as_str().ends_with("-session-id")
+                // A sub-agent's pointer to its parent is not its own session.
+                && name.as_str() != "x-parent-session-id";
+            let plain = value.len() >= 8
+                && value
+                    .as_bytes()
+                    .iter()
+                    .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(b));
+            (generic && plain)
+                .then(|| clean(value.as_bytes()))
+                .flatten()
+        })
+    })
+}
+
+fn is_codex(headers: &HeaderMap) -> bool {
+    let agent = headers
+        .get(http::header::USER_AGENT)
+        .map_or(&b""[..], |v| v.as_bytes());
+    headers.contains_key("originator") || agent.starts_with(b"codex")
+}
+
+fn body_session(ids: &BodyIds, clean: &impl Fn(&[u8]) -> Option<String>) -> Option<String> {
+    let user = ids.user_id.as_deref().and_then(session_of_user_id);
+    user.as_deref()
+        .into_iter()
+        .chain(ids.sessions.iter().map(String::as_str))
+        .find_map(|id| clean(id.as_bytes()))
+}
+
+/// Claude Code's user id: JSON with a `session_id`, or in older versions
+/// `user_<hash>_account_<uuid>_session_<uuid>`.
+fn session_of_user_id(user_id: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct UserId {
+        session_id: String,
+    }
+    if user_id.starts_with('{') {
+        return serde_json::from_str::<UserId>(user_id)
+            .ok()
+            .map(|u| u.session_id);
+    }
+    let (_, session) = user_id.rsplit_once("_session_")?;
+    Some(session.to_owned())
+}
+
+/// An id that is safe to show, store and log; `None` for an empty one.
+fn clean_id(value: &[u8], name_of: &impl Fn(&[u8]) -> String) -> Option<String> {
+    let value = value.trim_ascii();
+    if value.is_empty() {
+        return None;
+    }
+    if is_plain(value) {
+        return String::from_utf8(value.to_vec()).ok();
+    }
+    Some(format!("h-{}", name_of(value)))
+}
+
+fn is_plain(value: &[u8]) -> bool {
+    (1..=MAX_ID_BYTES).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic)
+}
+
+/// Program and version of a user agent (`claude-cli/2.1.332`), the rest of it cut off.
+#[must_use]
+pub fn client_name(headers: &HeaderMap) -> Option<String> {
+    let agent = headers.get(http::header::USER_AGENT)?.to_str().ok()?;
+    let first = agent.split_whitespace().next()?;
+    is_plain(first.as_bytes()).then(|| crate::text::prefix(first, 64).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(headers: &[(&'static str, &str)], ids: BodyIds, run: Option<(&str, &str)>) {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.insert(*name, value.parse().unwrap());
+        }
+        let name_of = |b: &[u8]| format!("{}", b.len());
+        let identity = identify(&map, &Labels::default(), &ids, name_of);
+        let found = identity.run.as_ref().map(|(id, from)| (id.as_str(), *from));
+        assert_eq!(found, run, "{headers:?}");
+    }
+
+    #[test]
+    fn e10_explicit_ids_in_order_of_belief() {
+        let none = BodyIds::default;
+        check(
+            &[("x-claude-code-session-id", "s1")],
+            none(),
+            Some(("s1", "client")),
+        );
+        let claude_in_litellm = [
+            ("x-claude-code-session-id", "s1"),
+            ("x-litellm-session-id", "l1"),
+        ];
+        check(&claude_in_litellm, none(), Some(("l1", "header")));
+        check(
+            &[("session-id", "c1"), ("originator", "codex_exec")],
+            none(),
+            Some(("c1", "client")),
+        );
+        check(&[("session-id", "c1")], none(), None);
+        check(
+            &[("x-acme-session-id", "abcdefgh")],
+            none(),
+            Some(("abcdefgh", "client")),
+        );
+        check(&[("x-acme-session-id", "short")], none(), None);
+        check(&[("x-parent-session-id", "abcdefgh")], none(), None);
+        let json = BodyIds {
+            user_id: Some(r#"{"device_id":"d","session_id":"s9"}"#.into()),
+            ..none()
+        };
+        check(&[], json, Some(("s9", "body")));
+        let legacy = BodyIds {
+            user_id: Some("user_ab_account_cd_session_ef".into()),
+            ..none()
+        };
+        check(&[], legacy, Some(("ef", "body")));
+        check(
+            &[],
+            BodyIds {
+                user_id: Some("just-a-user".into()),
+                ..none()
+            },
+            None,
+        );
+        check(
+            &[],
+            BodyIds {
+                sessions: vec![String::new(), "k".into()],
+                ..none()
+            },
+            Some(("k", "body")),
+        );
+    }
+
+    #[test]
+    fn e10_unusable_ids_are_hashed() {
+        let long = "x".repeat(10_000);
+        check(
+            &[("x-session-id", &long)],
+            BodyIds::default(),
+            Some(("h-10000", "header")),
+        );
+        check(
+            &[("x-session-id", "a b")],
+            BodyIds::default(),
+            Some(("h-3", "header")),
+        );
+        check(&[("x-session-id", "  ")], BodyIds::default(), None);
+        let control = BodyIds {
+            sessions: vec!["a\nb".into()],
+            ..BodyIds::default()
+        };
+        check(&[], control, Some(("h-3", "body")));
+    }
+
+    #[test]
+    fn trace_context_names_a_run_only_when_it_is_one() {
+        let of = |name: &'static str, value: &str| {
+            let mut map = HeaderMap::new();
+            map.insert(name, value.parse().unwrap());
+            trace_session(&map)
+        };
+        let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+        assert_eq!(
+            of("traceparent", &format!("00-{trace}-00f067aa0ba902b7-01")).unwrap(),
+            trace
+        );
+        assert_eq!(
+            of(
+                "traceparent",
+                &format!("00-{}-00f067aa0ba902b7-01", "0".repeat(32))
+            ),
+            None
+        );
+        assert_eq!(of("traceparent", "nonsense"), None);
+        assert_eq!(of("baggage", "a=b, session.id=s-1;p=1").unwrap(), "s-1");
+    }
+}

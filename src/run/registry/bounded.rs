@@ -1,0 +1,111 @@
+//! A map that forgets: the least recently touched entries go when it is full.
+
+use std::borrow::Borrow;
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+
+/// At most `limit` entries; inserting or touching renews an entry.
+#[derive(Debug)]
+pub(super) struct Bounded<K, V> {
+    limit: usize,
+    entries: HashMap<K, (u64, V)>,
+    /// Keys by renewal, oldest first. An entry may stand here several times; only its newest counts.
+    order: VecDeque<(u64, K)>,
+    clock: u64,
+}
+
+impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            limit: limit.max(1),
+            entries: HashMap::new(),
+            order: VecDeque::new(),
+            clock: 0,
+        }
+    }
+
+    /// Inserts or replaces; returns the entry that had to go.
+    pub(super) fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
+        self.clock += 1;
+        self.order.push_back((self.clock, key.clone()));
+        self.entries.insert(key, (self.clock, value));
+        self.compact();
+        if self.entries.len() <= self.limit {
+            return None;
+        }
+        while let Some((stamp, key)) = self.order.pop_front() {
+            if self.entries.get(&key).is_some_and(|(at, _)| *at == stamp) {
+                return self.entries.remove(&key).map(|(_, value)| (key, value));
+            }
+        }
+        None
+    }
+
+    pub(super) fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        self.entries.get(key).map(|(_, value)| value)
+    }
+
+    /// Looks up for change, and renews.
+    pub(super) fn touch(&mut self, key: &K) -> Option<&mut V> {
+        let (stamp, value) = self.entries.get_mut(key)?;
+        self.clock += 1;
+        *stamp = self.clock;
+        self.order.push_back((self.clock, key.clone()));
+        Some(value)
+    }
+
+    /// Looks up for change without renewing.
+    pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.entries.get_mut(key).map(|(_, value)| value)
+    }
+
+    pub(super) fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        self.entries.remove(key).map(|(_, value)| value)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Keeps the order queue within twice the map, at amortised constant cost.
+    fn compact(&mut self) {
+        if self.order.len() > 2 * self.entries.len() + 64 {
+            let entries = &self.entries;
+            self.order
+                .retain(|(stamp, key)| entries.get(key).is_some_and(|(at, _)| at == stamp));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Bounded;
+
+    #[test]
+    fn the_least_recently_touched_goes_first() {
+        let mut map = Bounded::new(2);
+        assert_eq!(map.insert("a", 1), None);
+        assert_eq!(map.insert("b", 2), None);
+        *map.touch(&"a").unwrap() = 10;
+        assert_eq!(map.insert("c", 3), Some(("b", 2)));
+        assert_eq!(map.get("a"), Some(&10));
+        assert_eq!(map.remove("a"), Some(10));
+        assert_eq!(map.insert("d", 4), None);
+        assert_eq!(map.len(), 2);
+    }
+
+    #[test]
+    fn the_order_queue_stays_bounded_under_touching() {
+        let mut map = Bounded::new(4);
+        for i in 0..100_000_u32 {
+            map.insert(i % 4, i);
+        }
+        assert!(map.order.len() < 200, "{}", map.order.len());
+    }
+}

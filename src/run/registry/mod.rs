@@ -1,0 +1,644 @@
+//! The memory of lineages: which thread a request continues, and what is known of that thread.
+//!
+//! A thread is found, in this order: by the id of the answer it continues; by the agent it names
+//! inside its run; by content, as the thread whose last request is the longest proper prefix of
+//! this one; as a rewritten history of a thread with the same root. What fits nowhere opens a new
+//! thread, in the run the client named, in the run of the tool call whose prompt it starts with,
+//! or in a run named after its first message.
+
+mod bounded;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use uuid::Uuid;
+
+use self::bounded::Bounded;
+use super::identify::Identity;
+use crate::prompt_cache::chain::Hash;
+use crate::provider::view::History;
+
+/// Threads remembered at a time, over all runs.
+pub const MAX_THREADS: usize = 16_384;
+/// Ends of requests by which later requests find their thread.
+const MAX_ENDS: usize = 4 * MAX_THREADS;
+/// Tool calls whose result has not been seen.
+const MAX_CALLS: usize = 65_536;
+/// Prompts of pending tool calls.
+const MAX_PROMPTS: usize = 16_384;
+/// Roots (tools + system of a model) that have been seen.
+const MAX_ROOTS: usize = 16_384;
+/// Requests of one thread that are under way at once; more are still served, but not told apart.
+const MAX_IN_FLIGHT: usize = 64;
+/// A rewritten history is attributed to a thread with the same root only while that is this young.
+const REWRITE_WINDOW_MS: i64 = 60 * 60 * 1000;
+
+/// A request as the registry sees it.
+#[derive(Debug)]
+pub struct Arrival<'a> {
+    /// What the client said about itself.
+    pub identity: &'a Identity,
+    /// Run id from trace context, the weakest hint.
+    pub trace: Option<String>,
+    /// Chain hash after each block; empty when the body was not inspected.
+    pub chain: &'a [Hash],
+    /// Number of blocks up to and including each message.
+    pub borders: &'a [usize],
+    /// Chain hash after tools and system.
+    pub root: Option<Hash>,
+    /// The root within its model's cache.
+    pub model_root: Option<Hash>,
+    /// Hash of the first message alone, whatever stands before it: a clock in the system prompt
+    /// must not tear a conversation apart.
+    pub first: Option<Hash>,
+    /// The model has spoken before in this conversation.
+    pub has_history: bool,
+    /// Who holds the history.
+    pub history: &'a History,
+    /// Hash of the body as it came; equal bodies are retries.
+    pub body: u128,
+    /// UTC milliseconds.
+    pub now_ms: i64,
+}
+
+/// A request's place.
+#[derive(Debug, Clone)]
+pub struct Seat {
+    /// The run.
+    pub run_id: Arc<str>,
+    /// Where its name came from.
+    pub run_source: &'static str,
+    /// The thread inside the run.
+    pub thread_id: Arc<str>,
+    /// The thread that started it.
+    pub parent_thread: Option<Arc<str>>,
+    /// 1-based number of the turn in the thread.
+    pub turn: u32,
+    /// 1 for the first try.
+    pub attempt: u32,
+    /// Number of leading blocks that the thread's previous request already had, where content shows it.
+    pub previous_end: Option<usize>,
+    /// Chain hash to go on from when the provider holds the history.
+    pub base: Option<Hash>,
+    /// False when the history is held by the provider and not remembered here.
+    pub history_seen: bool,
+    /// These tools and this system were seen before, for this model.
+    pub root_seen: bool,
+    /// Markers of ours were refused in this thread before.
+    pub insertion_off: bool,
+    /// Bytes of body per 1000 tokens of prompt, as this thread's exact usage showed.
+    pub bytes_per_token_milli: Option<u32>,
+    key: u64,
+    body: u128,
+}
+
+/// A tool call that an answer asks for.
+#[derive(Debug, Clone)]
+pub struct AskedCall {
+    /// The provider's id of the call.
+    pub id: String,
+    /// Hashes of the strings in its input that may be a sub-agent's prompt.
+    pub prompts: Vec<Hash>,
+}
+
+/// How a request ended, for the thread.
+#[derive(Debug, Default)]
+pub struct Answered {
+    /// A whole answer was delivered.
+    pub ok: bool,
+    /// Chain hash at the end of the request.
+    pub end: Option<Hash>,
+    /// The provider's id of the answer.
+    pub response_id: Option<String>,
+    /// The turn's id in the records.
+    pub turn_id: Uuid,
+    /// Calls the answer asks for.
+    pub calls: Vec<AskedCall>,
+    /// Exact tokens of the prompt and the bytes of the body they came from.
+    pub prompt: Option<(u64, u64)>,
+    /// UTC milliseconds.
+    pub now_ms: i64,
+}
+
+/// A tool call whose result has been seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettledCall {
+    /// Run of the call.
+    pub run_id: Arc<str>,
+    /// Thread of the call.
+    pub thread_id: Arc<str>,
+    /// The turn whose answer asked for it.
+    pub turn_id: Uuid,
+    /// From the end of the answer to the request with the result.
+    pub latency_ms: u64,
+}
+
+/// What a restarted gateway knows of a thread from its records.
+#[derive(Debug, Clone)]
+pub struct Seed {
+    /// Run.
+    pub run_id: String,
+    /// Thread.
+    pub thread_id: String,
+    /// The thread that started it.
+    pub parent_thread: Option<String>,
+    /// The client's name of the agent.
+    pub agent: Option<String>,
+    /// Turns answered.
+    pub turns: u32,
+    /// Root of its newest request.
+    pub root: Option<Hash>,
+    /// Chain at the end of its newest request.
+    pub chain: Option<Hash>,
+    /// Id of its newest answer.
+    pub response_id: Option<String>,
+    /// Start of its newest request.
+    pub last_ms: i64,
+}
+
+#[derive(Debug)]
+struct Thread {
+    run: Arc<str>,
+    id: Arc<str>,
+    parent: Option<Arc<str>>,
+    agent: Option<String>,
+    root: Option<Hash>,
+    first: Option<Hash>,
+    answered: u32,
+    in_flight: Vec<(u128, u32, u32)>,
+    failed: Option<(u128, u32, u32)>,
+    insertion_off: bool,
+    bytes_per_token_milli: Option<u32>,
+    last_ms: i64,
+}
+
+#[derive(Debug)]
+struct State {
+    next_key: u64,
+    threads: Bounded<u64, Thread>,
+    runs: Bounded<Arc<str>, Vec<u64>>,
+    ends: Bounded<Hash, u64>,
+    answers: Bounded<String, (u64, Option<Hash>)>,
+    calls: Bounded<String, (u64, Uuid, i64)>,
+    prompts: Bounded<Hash, u64>,
+    roots: Bounded<Hash, ()>,
+    /// The newest thread of each first message, for clients that name nothing.
+    firsts: Bounded<Hash, u64>,
+}
+
+/// All live lineages. Bounded; what was not touched longest is forgotten first.
+#[derive(Debug)]
+pub struct Registry {
+    state: Mutex<State>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::new(MAX_THREADS)
+    }
+}
+
+impl Registry {
+    /// An empty registry for at most `threads` threads.
+    #[must_use]
+    pub fn new(threads: usize) -> Self {
+        let state = State {
+            next_key: 0,
+            threads: Bounded::new(threads),
+            runs: Bounded::new(threads),
+            ends: Bounded::new(MAX_ENDS.min(4 * threads)),
+            answers: Bounded::new(threads),
+            calls: Bounded::new(MAX_CALLS),
+            prompts: Bounded::new(MAX_PROMPTS),
+            roots: Bounded::new(MAX_ROOTS),
+            firsts: Bounded::new(threads),
+        };
+        Self {
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Takes up threads of earlier processes, oldest first.
+    pub fn restore(&self, seeds: impl IntoIterator<Item = Seed>) {
+        let state = &mut *self.lock();
+        for seed in seeds {
+            let key = state.open(
+                seed.run_id.into(),
+                seed.agent,
+                seed.parent_thread.map(Into::into),
+                Some(seed.thread_id.into()),
+            );
+            if let Some(thread) = state.threads.get_mut(&key) {
+                thread.root = seed.root;
+                thread.answered = seed.turns;
+                thread.last_ms = seed.last_ms;
+            }
+            if let Some(end) = seed.chain {
+                state.ends.insert(end, key);
+            }
+            if let Some(id) = seed.response_id {
+                state.answers.insert(id, (key, seed.chain));
+            }
+        }
+    }
+
+    /// Finds or opens the place of a request. `texts` gives the hashes of the texts of its first
+    /// message; it is only asked when the request fits no known thread.
+    pub fn arrive(&self, arrival: &Arrival<'_>, texts: impl FnOnce() -> Vec<Hash>) -> Seat {
+        let state = &mut *self.lock();
+        let root_seen = arrival.model_root.is_some_and(|root| {
+            let seen = state.roots.get(&root).is_some();
+            state.roots.insert(root, ());
+            seen
+        });
+        let found = state.find(arrival, texts);
+        let mut seat = state.take_seat(arrival, &found);
+        seat.root_seen = root_seen;
+        seat
+    }
+
+    /// Reports the end of a request.
+    pub fn answered(&self, seat: &Seat, end: Answered) {
+        let state = &mut *self.lock();
+        let Some(thread) = state.threads.touch(&seat.key) else {
+            return;
+        };
+        thread
+            .in_flight
+            .retain(|(body, turn, _)| (*body, *turn) != (seat.body, seat.turn));
+        thread.last_ms = end.now_ms;
+        if end.ok {
+            thread.answered = thread.answered.max(seat.turn);
+            thread.failed = None;
+        } else {
+            thread.failed = Some((seat.body, seat.turn, seat.attempt));
+        }
+        if let Some((tokens, bytes)) = end.prompt
+            && let Some(milli) = (bytes * 1000).checked_div(tokens)
+        {
+            thread.bytes_per_token_milli = u32::try_from(milli).ok();
+        }
+        if let Some(id) = end.response_id {
+            state.answers.insert(id, (seat.key, end.end));
+        }
+        for call in end.calls {
+            for prompt in call.prompts {
+                state.prompts.insert(prompt, seat.key);
+            }
+            state
+                .calls
+                .insert(call.id, (seat.key, end.turn_id, end.now_ms));
+        }
+    }
+
+    /// Takes note that a tool result was seen; `None` for a call that is not pending.
+    pub fn settle(&self, call_id: &str, now_ms: i64) -> Option<SettledCall> {
+        let state = &mut *self.lock();
+        let (key, turn_id, asked_ms) = state.calls.remove(call_id)?;
+        let thread = state.threads.get(&key)?;
+        Some(SettledCall {
+            run_id: thread.run.clone(),
+            thread_id: thread.id.clone(),
+            turn_id,
+            latency_ms: u64::try_from(now_ms - asked_ms).unwrap_or(0),
+        })
+    }
+
+    /// Switches the insertion of markers off for a thread.
+    pub fn insertion_off(&self, seat: &Seat) {
+        if let Some(thread) = self.lock().threads.get_mut(&seat.key) {
+            thread.insertion_off = true;
+        }
+    }
+
+    /// Threads remembered now.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.lock().threads.len()
+    }
+
+    /// A panic while the lock was held leaves a map that is still a map.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A thread, and what the search showed on the way.
+struct Found {
+    key: u64,
+    source: &'static str,
+    /// Blocks shared with the thread's earlier request.
+    previous_end: Option<usize>,
+    base: Option<Hash>,
+    history_seen: bool,
+}
+
+impl State {
+    fn find(&mut self, a: &Arrival<'_>, texts: impl FnOnce() -> Vec<Hash>) -> Found {
+        let mut found = Found {
+            key: 0,
+            source: "content",
+            previous_end: None,
+            base: None,
+            history_seen: true,
+        };
+
+        if let History::Continues(answer) = a.history {
+            if let Some(&(key, end)) = self.answers.get(answer.as_str())
+                && self.threads.get(&key).is_some()
+            {
+                let named = a.identity.run.as_ref().map(|(_, source)| *source);
+                return Found {
+                    key,
+                    source: named.unwrap_or("chain"),
+                    base: end,
+                    ..found
+                };
+            }
+            found.history_seen = false;
+        }
+
+        if let Some((run, source)) = &a.identity.run {
+            found.source = source;
+            self.find_in_run(&Arc::from(run.as_str()), a, texts, &mut found);
+            return found;
+        }
+
+        if let Some((key, blocks, whole)) = self.longest(a, |_| true) {
+            let retry = self.threads.get(&key).is_some_and(|t| t.knows(a.body));
+            if !whole || retry {
+                found.key = key;
+                found.previous_end = (!whole).then_some(blocks);
+                return found;
+            }
+            // The same opening once more after an answer: another run of the same script.
+        } else if let Some(parent) = self.parent_by_prompt(texts) {
+            let run = self
+                .threads
+                .get(&parent)
+                .map(|t| (t.run.clone(), t.id.clone()));
+            if let Some((run, id)) = run {
+                found.key = self.open(run, a.identity.agent.clone(), Some(id), None);
+                return found;
+            }
+        } else if a.has_history
+            && let Some(key) = self.rewritten(a)
+        {
+            found.key = key;
+            return found;
+        }
+
+        if let Some(trace) = &a.trace {
+            found.source = "trace";
+            self.find_in_run(&Arc::from(trace.as_str()), a, Vec::new, &mut found);
+            return found;
+        }
+        let run = self.content_run(a);
+        found.key = self.open(run, a.identity.agent.clone(), None, None);
+        found
+    }
+
+    fn find_in_run(
+        &mut self,
+        run: &Arc<str>,
+        a: &Arrival<'_>,
+        texts: impl FnOnce() -> Vec<Hash>,
+        found: &mut Found,
+    ) {
+        let members = self.runs.get(run).cloned().unwrap_or_default();
+        let agent = &a.identity.agent;
+        let mine = |t: &Thread| t.run == *run && t.agent == *agent;
+
+        let by_content = self.longest(a, mine);
+        if let Some((key, blocks, whole)) = by_content {
+            found.key = key;
+            found.previous_end = (!whole).then_some(blocks);
+            return;
+        }
+        let candidates: Vec<u64> = members
+            .iter()
+            .copied()
+            .filter(|key| self.threads.get(key).is_some_and(mine))
+            .collect();
+        let thread_where = |is: &dyn Fn(&Thread) -> bool| {
+            candidates
+                .iter()
+                .copied()
+                .rfind(|key| self.threads.get(key).is_some_and(is))
+        };
+        let same_opening = thread_where(&|t| a.first.is_some() && t.first == a.first);
+        let same_root = || {
+            let rewritten = a.root.is_some() && a.has_history;
+            thread_where(&|t| rewritten && t.root == a.root)
+        };
+        // An agent that names itself is one thread, whatever its prompt; so is a body that could
+        // not be read.
+        let any = (agent.is_some() || a.root.is_none())
+            .then(|| candidates.last().copied())
+            .flatten();
+        if let Some(key) = same_opening.or_else(same_root).or(any) {
+            found.key = key;
+            return;
+        }
+
+        let parent = match &a.identity.parent_agent {
+            Some(name) => members.iter().copied().find(|key| {
+                self.threads
+                    .get(key)
+                    .is_some_and(|t| t.agent.as_ref() == Some(name))
+            }),
+            None => self
+                .parent_by_prompt(texts)
+                .or_else(|| agent.is_some().then(|| members.first().copied()).flatten()),
+        };
+        let parent = parent
+            .and_then(|key| self.threads.get(&key))
+            .map(|t| t.id.clone());
+        found.key = self.open(run.clone(), agent.clone(), parent, None);
+    }
+
+    /// The thread with the longest prefix of this request, the number of blocks of that prefix, and
+    /// whether it is the whole request.
+    fn longest(
+        &self,
+        a: &Arrival<'_>,
+        fits: impl Fn(&Thread) -> bool,
+    ) -> Option<(u64, usize, bool)> {
+        let last = a.borders.len().checked_sub(1)?;
+        a.borders
+            .iter()
+            .enumerate()
+            .rev()
+            .find_map(|(index, &blocks)| {
+                let hash = a.chain.get(blocks.checked_sub(1)?)?;
+                let key = *self.ends.get(hash)?;
+                fits(self.threads.get(&key)?).then_some((key, blocks, index == last))
+            })
+    }
+
+    fn parent_by_prompt(&self, texts: impl FnOnce() -> Vec<Hash>) -> Option<u64> {
+        texts().iter().find_map(|hash| {
+            let key = *self.prompts.get(hash)?;
+            self.threads.get(&key).map(|_| key)
+        })
+    }
+
+    /// A thread with the same first message whose history or system this request has rewritten.
+    fn rewritten(&self, a: &Arrival<'_>) -> Option<u64> {
+        let key = *self.firsts.get(&a.first?)?;
+        let thread = self.threads.get(&key)?;
+        (a.now_ms - thread.last_ms <= REWRITE_WINDOW_MS).then_some(key)
+    }
+
+    /// A run named after the conversation's opening, so that a restarted gateway names it alike;
+    /// numbered when the same opening has begun another run before.
+    fn content_run(&self, a: &Arrival<'_>) -> Arc<str> {
+        let Some(first) = a.first else {
+            return "unknown".into();
+        };
+        let name = content_name(first);
+        let free = (1_u32..).map(|n| {
+            if n == 1 {
+                name.clone()
+            } else {
+                format!("{name}-{n}")
+            }
+        });
+        let name = free
+            .into_iter()
+            .find(|name| self.runs.get(name.as_str()).is_none());
+        name.unwrap_or_default().into()
+    }
+
+    fn open(
+        &mut self,
+        run: Arc<str>,
+        agent: Option<String>,
+        parent: Option<Arc<str>>,
+        id: Option<Arc<str>>,
+    ) -> u64 {
+        self.next_key += 1;
+        let key = self.next_key;
+        let mut members = self.runs.remove(&run).unwrap_or_default();
+        members.retain(|key| self.threads.get(key).is_some());
+        let taken = |id: &str| {
+            members
+                .iter()
+                .any(|key| self.threads.get(key).is_some_and(|t| &*t.id == id))
+        };
+        let id = id.unwrap_or_else(|| match &agent {
+            Some(agent) if !taken(agent) => agent.as_str().into(),
+            None if members.is_empty() => "main".into(),
+            _ => (members.len() + 1..)
+                .map(|n| format!("t{n}"))
+                .find(|id| !taken(id))
+                .unwrap_or_default()
+                .into(),
+        });
+        members.push(key);
+        self.runs.insert(run.clone(), members);
+        let thread = Thread {
+            run,
+            id,
+            parent,
+            agent,
+            root: None,
+            first: None,
+            answered: 0,
+            in_flight: Vec::new(),
+            failed: None,
+            insertion_off: false,
+            bytes_per_token_milli: None,
+            last_ms: 0,
+        };
+        self.threads.insert(key, thread);
+        key
+    }
+
+    fn take_seat(&mut self, a: &Arrival<'_>, found: &Found) -> Seat {
+        if let Some(&end) = a.chain.last()
+            && !matches!(a.history, History::Continues(_))
+        {
+            self.ends.insert(end, found.key);
+            if let Some(first) = a.first {
+                self.firsts.insert(first, found.key);
+            }
+        }
+        let mut seat = Seat {
+            run_id: "unknown".into(),
+            run_source: found.source,
+            thread_id: "main".into(),
+            parent_thread: None,
+            turn: 1,
+            attempt: 1,
+            previous_end: found.previous_end,
+            base: found.base,
+            history_seen: found.history_seen,
+            root_seen: false,
+            insertion_off: false,
+            bytes_per_token_milli: None,
+            key: found.key,
+            body: a.body,
+        };
+        let Some(thread) = self.threads.touch(&found.key) else {
+            return seat;
+        };
+        if !matches!(a.history, History::Continues(_)) {
+            thread.root = a.root.or(thread.root);
+            thread.first = a.first.or(thread.first);
+        }
+        thread.last_ms = a.now_ms;
+        (seat.turn, seat.attempt) = thread.number(a.body, a.identity.retries);
+        seat.run_id = thread.run.clone();
+        seat.thread_id = thread.id.clone();
+        seat.parent_thread = thread.parent.clone();
+        seat.insertion_off = thread.insertion_off;
+        seat.bytes_per_token_milli = thread.bytes_per_token_milli;
+        if let Some(run) = self.runs.remove(&seat.run_id) {
+            // Renews the run beside its thread.
+            self.runs.insert(seat.run_id.clone(), run);
+        }
+        seat
+    }
+}
+
+impl Thread {
+    /// The same request is under way or has just failed.
+    fn knows(&self, body: u128) -> bool {
+        let is = |entry: &(u128, u32, u32)| entry.0 == body;
+        self.in_flight.iter().any(is) || self.failed.as_ref().is_some_and(is)
+    }
+
+    /// Turn and attempt of a request, and takes note of it.
+    fn number(&mut self, body: u128, retries: u32) -> (u32, u32) {
+        let earlier = self
+            .in_flight
+            .iter()
+            .rev()
+            .find(|entry| entry.0 == body)
+            .copied()
+            .or_else(|| self.failed.filter(|entry| entry.0 == body));
+        let (turn, attempt) = match earlier {
+            Some((_, turn, attempt)) => (turn, attempt.saturating_add(1)),
+            None => {
+                let mut turns: Vec<u32> = self.in_flight.iter().map(|entry| entry.1).collect();
+                turns.sort_unstable();
+                turns.dedup();
+                let under_way = u32::try_from(turns.len()).unwrap_or(u32::MAX);
+                (self.answered.saturating_add(under_way).saturating_add(1), 1)
+            }
+        };
+        let attempt = attempt.max(retries.saturating_add(1));
+        if self.in_flight.len() < MAX_IN_FLIGHT {
+            self.in_flight.push((body, turn, attempt));
+        }
+        (turn, attempt)
+    }
+}
+
+fn content_name(first: Hash) -> String {
+    let hex: String = first.iter().take(6).map(|b| format!("{b:02x}")).collect();
+    format!("c-{hex}")
+}
+
+#[cfg(test)]
+mod tests;

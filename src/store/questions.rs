@@ -1,0 +1,97 @@
+//! What reports, the page and alerts ask of a store, whichever store it is.
+
+use jiff::tz::TimeZone;
+
+use super::{StoreError, Totals};
+use crate::trace::TurnRecord;
+
+/// Which requests are meant. Everything left out does not restrict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filter {
+    /// Start of the range, UTC milliseconds, inclusive.
+    pub since_ms: Option<i64>,
+    /// End of the range, UTC milliseconds, exclusive.
+    pub until_ms: Option<i64>,
+    /// Application.
+    pub app: Option<String>,
+    /// Most rows of an answer.
+    pub limit: usize,
+}
+
+/// One run with everything that belongs to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunSummary {
+    /// Name.
+    pub id: String,
+    /// Where the name came from.
+    pub source: String,
+    /// Application, from the newest request that told it.
+    pub app: Option<String>,
+    /// Client program, from the newest request that told it.
+    pub client: Option<String>,
+    /// Models that answered, in the order of their first answer; at most [`RunSummary::MODELS`].
+    pub models: Vec<String>,
+    /// Start of the first request, UTC milliseconds.
+    pub started_ms: i64,
+    /// End of the last request, UTC milliseconds.
+    pub ended_ms: i64,
+    /// Number of threads.
+    pub threads: u32,
+    /// Sums over all requests of the run.
+    pub totals: Totals,
+}
+
+impl RunSummary {
+    /// Models that a summary names.
+    pub const MODELS: usize = 8;
+}
+
+/// What spend is grouped by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// The application.
+    App,
+    /// The model that answered; the model asked for where none did.
+    Model,
+    /// The day of the request's start in the zone that is asked for.
+    Day,
+}
+
+/// The spend of one group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spend {
+    /// The application, model or day (`YYYY-MM-DD`); `None` for requests that told none.
+    pub key: Option<String>,
+    /// Sums.
+    pub totals: Totals,
+}
+
+/// The questions. Only requests of kind `turn` count; whoever counts does it with [`Totals`].
+pub trait Questions {
+    /// Runs that started a request in the range (and, with an application, one of that
+    /// application), the most recently active first. A run is always summed up as a whole, so
+    /// that its totals are those of its turns.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn runs(&self, filter: &Filter) -> Result<Vec<RunSummary>, StoreError>;
+
+    /// The requests of a run in the order of their start, retries included. `every_kind` adds
+    /// what is not a turn.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn turns(
+        &self,
+        run: &str,
+        filter: &Filter,
+        every_kind: bool,
+    ) -> Result<Vec<TurnRecord>, StoreError>;
+
+    /// Spend of the range in groups: days in order, everything else by cost. Each request is in
+    /// exactly one group; whatever the zone, days sum up to the range.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn spend(&self, by: By, filter: &Filter, zone: &TimeZone) -> Result<Vec<Spend>, StoreError>;
+}

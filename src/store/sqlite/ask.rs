@@ -1,0 +1,241 @@
+//! The answers of SQLite. Rows are summed up here, not in SQL: sums of money outgrow its integers,
+//! and it knows no time zones.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashSet};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use rusqlite::types::Value;
+use rusqlite::{Row, params_from_iter};
+
+use super::{Sqlite, row};
+use crate::store::StoreError;
+use crate::store::questions::{By, Filter, Questions, RunSummary, Spend};
+use crate::store::totals::{Fact, Totals};
+use crate::trace::{Outcome, TurnRecord};
+use crate::usage::Usage;
+
+/// The columns that [`fact`] reads, at the start of a selection.
+const FACTS: &str = "t.attempt, t.outcome, t.status, t.uncached, t.read, t.write_5m, t.write_1h, \
+    t.output, t.usage_complete, t.usage_estimated, t.cost_pico, t.cost_no_cache_pico";
+/// The number of columns in [`FACTS`].
+const FACT_COLUMNS: usize = 12;
+
+/// Conditions with their values.
+struct Where {
+    sql: String,
+    values: Vec<Value>,
+}
+
+impl Where {
+    fn new() -> Self {
+        Self {
+            sql: "1".into(),
+            values: Vec::new(),
+        }
+    }
+
+    /// Adds a condition about one value.
+    fn and(mut self, condition: &str, value: Option<impl Into<Value>>) -> Self {
+        if let Some(value) = value {
+            self.sql.push_str(" AND ");
+            self.sql.push_str(condition);
+            self.values.push(value.into());
+        }
+        self
+    }
+
+    fn range(self, filter: &Filter) -> Self {
+        self.and("t.started_ms >= ?", filter.since_ms)
+            .and("t.started_ms < ?", filter.until_ms)
+            .and("t.app = ?", filter.app.clone())
+    }
+}
+
+fn limit(filter: &Filter) -> i64 {
+    i64::try_from(filter.limit).unwrap_or(i64::MAX)
+}
+
+impl Questions for Sqlite {
+    fn runs(&self, filter: &Filter) -> Result<Vec<RunSummary>, StoreError> {
+        let wanted = Where::new().range(filter);
+        let sql = format!(
+            "WITH picked AS ( \
+                SELECT t.run_id AS id, MAX(t.started_ms) AS active FROM turns t \
+                WHERE t.kind = 'turn' AND {} GROUP BY t.run_id \
+                ORDER BY active DESC, id LIMIT {}) \
+            SELECT {FACTS}, t.run_id, t.run_source, t.app, t.client, t.model_served, \
+                t.started_ms, t.duration_us, t.thread_id \
+            FROM picked JOIN turns t ON t.run_id = picked.id AND t.kind = 'turn' \
+            ORDER BY picked.active DESC, picked.id, t.started_ms, t.seq",
+            wanted.sql,
+            limit(filter)
+        );
+        self.with(|c| {
+            let mut statement = c.prepare(&sql)?;
+            let mut rows = statement.query(params_from_iter(wanted.values))?;
+            let mut runs: Vec<RunSummary> = Vec::new();
+            let mut threads = HashSet::new();
+            while let Some(row) = rows.next()? {
+                let id = row.get_ref(FACT_COLUMNS)?.as_str()?;
+                if runs.last().is_none_or(|run| run.id != id) {
+                    threads.clear();
+                    runs.push(opened(row)?);
+                }
+                if let Some(run) = runs.last_mut() {
+                    add_request(run, row, &mut threads)?;
+                }
+            }
+            Ok(runs)
+        })
+    }
+
+    fn turns(
+        &self,
+        run: &str,
+        filter: &Filter,
+        every_kind: bool,
+    ) -> Result<Vec<TurnRecord>, StoreError> {
+        let wanted = Where::new()
+            .and("t.run_id = ?", Some(run.to_owned()))
+            .and("t.kind = ?", (!every_kind).then(|| "turn".to_owned()))
+            .range(filter);
+        let sql = format!(
+            "{} t WHERE {} ORDER BY t.started_ms, t.seq LIMIT {}",
+            row::select(),
+            wanted.sql,
+            limit(filter)
+        );
+        self.with(|c| {
+            c.prepare(&sql)?
+                .query_map(params_from_iter(wanted.values), row::read)?
+                .collect()
+        })
+    }
+
+    fn spend(&self, by: By, filter: &Filter, zone: &TimeZone) -> Result<Vec<Spend>, StoreError> {
+        let wanted = Where::new().range(filter);
+        let key = match by {
+            By::App => "t.app",
+            By::Model => "COALESCE(t.model_served, t.model_requested)",
+            By::Day => "t.started_ms",
+        };
+        let sql = format!(
+            "SELECT {FACTS}, {key} FROM turns t WHERE t.kind = 'turn' AND {}",
+            wanted.sql
+        );
+        let mut groups: BTreeMap<Option<String>, Totals> = BTreeMap::new();
+        let mut days = BTreeMap::new();
+        self.with(|c| {
+            let mut statement = c.prepare(&sql)?;
+            let mut rows = statement.query(params_from_iter(wanted.values))?;
+            while let Some(row) = rows.next()? {
+                let totals = if by == By::Day {
+                    let day = Timestamp::from_millisecond(row.get(FACT_COLUMNS)?)
+                        .ok()
+                        .map(|start| zone.to_datetime(start).date());
+                    days.entry(day).or_default()
+                } else {
+                    groups.entry(row.get(FACT_COLUMNS)?).or_default()
+                };
+                Totals::add_fact(totals, &fact(row)?);
+            }
+            Ok(())
+        })?;
+        if by == By::Day {
+            groups = days
+                .into_iter()
+                .map(|(day, totals)| (day.map(|day| day.to_string()), totals))
+                .collect();
+        }
+        let mut spend: Vec<Spend> = groups
+            .into_iter()
+            .map(|(key, totals)| Spend { key, totals })
+            .collect();
+        if by != By::Day {
+            spend.sort_by_key(|group| Reverse((group.totals.cost_pico, group.totals.turns)));
+        }
+        spend.truncate(filter.limit);
+        Ok(spend)
+    }
+}
+
+/// The summary of a run before its first request is added.
+fn opened(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
+    let started_ms = row.get(FACT_COLUMNS + 5)?;
+    Ok(RunSummary {
+        id: row.get(FACT_COLUMNS)?,
+        source: row.get(FACT_COLUMNS + 1)?,
+        app: None,
+        client: None,
+        models: Vec::new(),
+        started_ms,
+        ended_ms: started_ms,
+        threads: 0,
+        totals: Totals::default(),
+    })
+}
+
+fn add_request(
+    run: &mut RunSummary,
+    row: &Row<'_>,
+    threads: &mut HashSet<String>,
+) -> rusqlite::Result<()> {
+    let text = |column: usize| -> rusqlite::Result<Option<&str>> {
+        Ok(row.get_ref(FACT_COLUMNS + column)?.as_str_or_null()?)
+    };
+    let newer = |told: &mut Option<String>, now: Option<&str>| {
+        if now.is_some() && told.as_deref() != now {
+            *told = now.map(Into::into);
+        }
+    };
+    newer(&mut run.app, text(2)?);
+    newer(&mut run.client, text(3)?);
+    if let Some(model) = text(4)?
+        && run.models.len() < RunSummary::MODELS
+        && !run.models.iter().any(|known| known == model)
+    {
+        run.models.push(model.into());
+    }
+    let started_ms: i64 = row.get(FACT_COLUMNS + 5)?;
+    let duration_us: i64 = row.get(FACT_COLUMNS + 6)?;
+    run.ended_ms = run
+        .ended_ms
+        .max(started_ms.saturating_add(duration_us / 1_000));
+    if let Some(thread) = text(7)?
+        && !threads.contains(thread)
+    {
+        threads.insert(thread.into());
+        run.threads += 1;
+    }
+    run.totals.add_fact(&fact(row)?);
+    Ok(())
+}
+
+/// Reads the columns of [`FACTS`].
+fn fact(row: &Row<'_>) -> rusqlite::Result<Fact> {
+    let known = |column: usize| -> rusqlite::Result<Option<u64>> {
+        let value: Option<i64> = row.get(column)?;
+        Ok(value.and_then(|v| u64::try_from(v).ok()))
+    };
+    let outcome = row.get_ref(1)?.as_str()?;
+    Ok(Fact {
+        attempt: row.get(0)?,
+        outcome: Outcome::from_word(outcome)
+            .ok_or_else(|| row::unknown("outcome", outcome.into()))?,
+        status: row.get(2)?,
+        usage: Usage {
+            uncached: known(3)?,
+            read: known(4)?,
+            write_5m: known(5)?,
+            write_1h: known(6)?,
+            output: known(7)?,
+            ..Usage::default()
+        },
+        usage_complete: row.get(8)?,
+        usage_estimated: row.get(9)?,
+        cost_pico: known(10)?,
+        cost_no_cache_pico: known(11)?,
+    })
+}

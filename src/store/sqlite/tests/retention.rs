@@ -1,0 +1,91 @@
+//! What is kept, and what is not.
+
+use super::*;
+use crate::trace::Retention;
+
+const DAY: i64 = 86_400_000;
+
+fn retain(store: &mut Sqlite, now_ms: i64, keep: Retention) -> usize {
+    let mut pieces = 1;
+    while store.retain(now_ms, &keep).unwrap() {
+        pieces += 1;
+        assert!(pieces < 1_000, "retention never ends");
+    }
+    pieces
+}
+
+fn count(store: &Sqlite, table: &str) -> i64 {
+    let sql = format!("SELECT COUNT(*) FROM {table}");
+    store
+        .connection
+        .query_row(&sql, [], |row| row.get(0))
+        .unwrap()
+}
+
+#[test]
+fn records_go_when_they_are_older_than_the_days() {
+    let (_dir, mut store) = store();
+    for day in 0..10 {
+        let mut one = turn("r", 1);
+        one.started_ms = NOON - day * DAY;
+        let asked = call(&one, "c");
+        store
+            .write(&[Entry::Turn(Box::new(one)), Entry::Call(Box::new(asked))])
+            .unwrap();
+    }
+    let keep = Retention {
+        days: 3,
+        bytes: u64::MAX,
+    };
+    retain(&mut store, NOON, keep);
+    let left = store.turns("r", &ALL, false).unwrap();
+    let oldest = left.iter().map(|t| t.started_ms).min();
+    // Exactly three days old is not older.
+    assert_eq!((left.len(), oldest), (4, Some(NOON - 3 * DAY)));
+    assert_eq!(count(&store, "tool_calls"), 4);
+}
+
+#[test]
+fn many_old_records_go_in_pieces() {
+    let (_dir, mut store) = store();
+    write(&mut store, (1..=5_000).map(|n| turn("r", n)));
+    let keep = Retention {
+        days: 1,
+        bytes: u64::MAX,
+    };
+    let pieces = retain(&mut store, NOON + 3 * DAY, keep);
+    assert!(pieces >= 3, "{pieces}");
+    assert_eq!(count(&store, "turns"), 0);
+}
+
+#[test]
+fn beyond_its_size_the_store_loses_the_oldest_and_the_file_shrinks() {
+    let (dir, mut store) = store();
+    for first in (1..=9_000).step_by(1_000) {
+        let turns: Vec<_> = (first..first + 1_000).map(|n| turn("r", n)).collect();
+        let asked = call(&turns[999], "c");
+        write(&mut store, turns);
+        store.write(&[Entry::Call(Box::new(asked))]).unwrap();
+    }
+    let file = dir.path().join(FILE_NAME);
+    let checkpoint = |store: &Sqlite| {
+        let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+        store.connection.query_row(sql, [], |_| Ok(())).unwrap();
+        std::fs::metadata(&file).unwrap().len()
+    };
+    let full = checkpoint(&store);
+    let keep = Retention {
+        days: 3_650,
+        bytes: full / 2,
+    };
+    retain(&mut store, NOON, keep);
+    let left = store.turns("r", &ALL, false).unwrap();
+    assert!((1..9_000).contains(&left.len()), "{}", left.len());
+    // The newest are there, without a gap.
+    let turns: Vec<u32> = left.iter().map(|t| t.turn).collect();
+    let expected: Vec<u32> = (9_001 - u32::try_from(left.len()).unwrap()..=9_000).collect();
+    assert_eq!(turns, expected);
+    assert!(count(&store, "tool_calls") < 9);
+    let shrunk = checkpoint(&store);
+    assert!(shrunk <= full * 5 / 8, "{full} -> {shrunk}");
+}

@@ -1,0 +1,189 @@
+//! What goes in comes out.
+
+use super::*;
+use crate::trace::{CallResult, CallStatus};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn every_field_of_a_turn_survives(turns in proptest::collection::vec(any_turn(), 1..6)) {
+        let (_dir, mut store) = store();
+        write(&mut store, turns.clone());
+        for turn in turns {
+            let found = store.turns(&turn.run_id, &ALL, true).unwrap();
+            prop_assert!(found.contains(&turn), "{turn:?} is not in {found:?}");
+        }
+    }
+}
+
+/// Names of the columns of `table` that are not of type `without`.
+fn columns(store: &Sqlite, table: &str, without: &str) -> Vec<String> {
+    let sql = "SELECT name FROM pragma_table_info(?1) WHERE type <> ?2";
+    let mut statement = store.connection.prepare(sql).unwrap();
+    let names = statement
+        .query_map([table, without], |row| row.get(0))
+        .unwrap();
+    names.map(Result::unwrap).collect()
+}
+
+#[test]
+fn the_table_has_exactly_the_columns_that_are_written() {
+    let (_dir, store) = store();
+    let columns = columns(&store, "turns", "");
+    assert_eq!(columns[0], "seq");
+    assert_eq!(columns[1..], *row::COLUMNS);
+}
+
+/// CASES E15: nothing of the content can be stored, because there is no place for it. Whoever adds
+/// a column of text has to say here that it holds none.
+#[test]
+fn e15_no_column_is_for_content() {
+    let (_dir, store) = store();
+    let ids = [
+        "id",
+        "run_id",
+        "thread_id",
+        "parent_thread",
+        "agent",
+        "parent_agent",
+        "response_id",
+        "request_id",
+        "turn_id",
+        "call_id",
+    ];
+    let hashes = ["credential", "root", "chain", "input_hash"];
+    let words = [
+        "kind",
+        "run_source",
+        "upstream",
+        "method",
+        "path",
+        "outcome",
+        "stop_reason",
+        "error_type",
+        "inspection",
+        "inspection_reason",
+        "price_version",
+        "native_diagnosis",
+        "warnings",
+        "markers_added",
+        "status",
+    ];
+    let names = ["app", "client", "model_requested", "model_served", "name"];
+    // The provider's own text; the gateway cuts it.
+    let errors = ["error_message"];
+    let harmless = [&ids[..], &hashes, &words, &names, &errors].concat();
+    for table in ["turns", "tool_calls"] {
+        let found = columns(&store, table, "INTEGER");
+        assert!(!found.is_empty());
+        for column in found {
+            assert!(harmless.contains(&column.as_str()), "{table}.{column}");
+        }
+    }
+}
+
+#[test]
+fn numbers_that_no_integer_holds_are_unknown_and_not_something_else() {
+    let (_dir, mut store) = store();
+    let mut absurd = turn("r", 1);
+    absurd.usage.read = Some(u64::MAX);
+    absurd.response_bytes = u64::MAX;
+    write(&mut store, [absurd]);
+    let found = &store.turns("r", &ALL, false).unwrap()[0];
+    assert_eq!(found.usage.read, None);
+    assert_eq!(found.response_bytes, i64::MAX as u64);
+}
+
+#[test]
+fn a_record_that_is_written_again_is_not_another_row() {
+    let (_dir, mut store) = store();
+    let one = turn("r", 1);
+    write(&mut store, [one.clone(), one.clone()]);
+    write(&mut store, [one]);
+    assert_eq!(store.turns("r", &ALL, false).unwrap().len(), 1);
+}
+
+type CallRow = (String, String, Option<i64>, Option<i64>);
+
+fn calls(store: &Sqlite) -> Vec<CallRow> {
+    let mut statement = store
+        .connection
+        .prepare("SELECT call_id, status, latency_ms, result_bytes FROM tool_calls ORDER BY seq")
+        .unwrap();
+    let rows = statement
+        .query_map([], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?)))
+        .unwrap();
+    rows.map(Result::unwrap).collect()
+}
+
+fn result(call_id: &str, status: CallStatus, latency_ms: u64) -> Entry {
+    Entry::Result(Box::new(CallResult {
+        run_id: "r".into(),
+        thread_id: "main".into(),
+        call_id: call_id.into(),
+        status,
+        latency_ms: Some(latency_ms),
+        result_bytes: Some(5),
+    }))
+}
+
+fn row(call_id: &str, status: &str, latency_ms: Option<i64>) -> CallRow {
+    let bytes = latency_ms.map(|_| 5);
+    (call_id.into(), status.into(), latency_ms, bytes)
+}
+
+#[test]
+fn the_first_result_of_a_call_counts() {
+    let (_dir, mut store) = store();
+    let asked = |id: &str| Entry::Call(Box::new(call(&turn("r", 1), id)));
+    store.write(&[asked("a"), asked("b"), asked("c")]).unwrap();
+    store
+        .write(&[
+            result("a", CallStatus::Ok, 7),
+            result("b", CallStatus::Failed, 8),
+        ])
+        .unwrap();
+    // The client sends its history again.
+    store.write(&[result("a", CallStatus::Ok, 90_000)]).unwrap();
+    let expected = [
+        row("a", "ok", Some(7)),
+        row("b", "failed", Some(8)),
+        row("c", "pending", None),
+    ];
+    assert_eq!(calls(&store), expected);
+}
+
+#[test]
+fn of_calls_with_one_id_the_newest_is_meant() {
+    let (_dir, mut store) = store();
+    let asked = |n| Entry::Call(Box::new(call(&turn("r", n), "call_1")));
+    store
+        .write(&[asked(1), result("call_1", CallStatus::Ok, 1)])
+        .unwrap();
+    store
+        .write(&[asked(2), result("call_1", CallStatus::Failed, 2)])
+        .unwrap();
+    assert_eq!(
+        calls(&store),
+        [
+            row("call_1", "ok", Some(1)),
+            row("call_1", "failed", Some(2))
+        ]
+    );
+}
+
+#[test]
+fn a_result_that_overtakes_its_call_waits_for_it_but_not_for_ever() {
+    let (_dir, mut store) = store();
+    store.write(&[result("a", CallStatus::Ok, 3)]).unwrap();
+    store.write(&[]).unwrap();
+    store
+        .write(&[Entry::Call(Box::new(call(&turn("r", 1), "a")))])
+        .unwrap();
+    assert_eq!(calls(&store), [row("a", "ok", Some(3))]);
+    store.write(&[result("never", CallStatus::Ok, 3)]).unwrap();
+    for _ in 0..4 {
+        store.write(&[]).unwrap();
+    }
+    assert!(store.early.is_empty());
+}

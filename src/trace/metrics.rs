@@ -1,0 +1,334 @@
+//! The metric set. Every label value comes from a bounded set: configured names, words of this
+//! program, and at most [`MAX_MODEL_LABELS`] models that the price data knows.
+
+use std::collections::HashSet;
+use std::sync::{Arc, RwLock};
+
+use prometheus::{
+    Counter, CounterVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry,
+};
+
+use super::{Inspection, Outcome, RequestKind, TurnRecord};
+
+/// Models that get a label of their own; later ones share `other`.
+pub const MAX_MODEL_LABELS: usize = 64;
+/// The label of everything that is not in a bounded set.
+pub const OTHER: &str = "other";
+
+const SECONDS: [f64; 14] = [
+    0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+];
+const OVERHEAD_SECONDS: [f64; 10] = [
+    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25,
+];
+
+/// All metrics of a gateway.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    requests: IntCounterVec,
+    turns: IntCounterVec,
+    tokens: IntCounterVec,
+    cost: CounterVec,
+    cost_no_cache: CounterVec,
+    unpriced: IntCounterVec,
+    incomplete: IntCounterVec,
+    duration: HistogramVec,
+    first_token: HistogramVec,
+    head: HistogramVec,
+    overhead: HistogramVec,
+    markers: IntCounterVec,
+    skipped: IntCounterVec,
+    not_inspected: IntCounterVec,
+    warnings: IntCounterVec,
+    upstream_errors: IntCounterVec,
+    calls: IntCounterVec,
+    /// Requests under way.
+    pub in_flight: IntGauge,
+    /// Open client connections.
+    pub connections: IntGauge,
+    /// Threads the registry remembers.
+    pub threads: IntGauge,
+    /// Records that reached the store.
+    pub records_written: IntGauge,
+    /// Records that did not, since the queue was full or the store refused.
+    pub records_dropped: IntGauge,
+    models: RwLock<HashSet<Arc<str>>>,
+    apps: Vec<String>,
+}
+
+impl Metrics {
+    /// The metric set; `apps` are the applications that get a label of their own.
+    ///
+    /// # Errors
+    /// When a metric is defined twice or with a wrong name: a fault of this program.
+    pub fn new(apps: &[String]) -> Result<Self, prometheus::Error> {
+        let registry = Registry::new();
+        let counter = |name: &str, help: &str, labels: &[&str]| {
+            let metric = IntCounterVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
+        };
+        let money = |name: &str, help: &str| {
+            let labels = ["upstream", "model", "app"];
+            let metric = CounterVec::new(Opts::new(name, help), &labels)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
+        };
+        let seconds = |name: &str, help: &str, buckets: &[f64]| {
+            let opts = HistogramOpts::new(name, help).buckets(buckets.to_vec());
+            let metric = HistogramVec::new(opts, &["upstream"])?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
+        };
+        let gauge = |name: &str, help: &str| {
+            let metric = IntGauge::new(name, help)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
+        };
+        let by_model = ["upstream", "model", "app", "outcome"];
+        let metrics = Self {
+            requests: counter(
+                "prefixgate_requests_total",
+                "Requests by what they were for and how they ended",
+                &["upstream", "kind", "outcome"],
+            )?,
+            turns: counter(
+                "prefixgate_turns_total",
+                "Model requests by how they ended",
+                &by_model,
+            )?,
+            tokens: counter(
+                "prefixgate_tokens_total",
+                "Tokens in disjoint kinds: uncached, read, write_5m, write_1h, output",
+                &["upstream", "model", "app", "kind"],
+            )?,
+            cost: money("prefixgate_cost_usd_total", "Cost of priced turns in USD")?,
+            cost_no_cache: money(
+                "prefixgate_cost_without_cache_usd_total",
+                "What the same tokens would have cost without any prompt cache, in USD",
+            )?,
+            unpriced: counter(
+                "prefixgate_unpriced_turns_total",
+                "Turns with tokens whose price or usage is unknown",
+                &["upstream", "model"],
+            )?,
+            incomplete: counter(
+                "prefixgate_usage_incomplete_total",
+                "Turns that ended before the final usage was seen",
+                &["upstream"],
+            )?,
+            duration: seconds(
+                "prefixgate_turn_duration_seconds",
+                "From the request to the end of the answer",
+                &SECONDS,
+            )?,
+            first_token: seconds(
+                "prefixgate_time_to_first_token_seconds",
+                "From the request to the first content of the answer",
+                &SECONDS,
+            )?,
+            head: seconds(
+                "prefixgate_upstream_head_seconds",
+                "From the request to the head of the answer",
+                &SECONDS,
+            )?,
+            overhead: seconds(
+                "prefixgate_overhead_seconds",
+                "From the last byte of the request to its way upstream",
+                &OVERHEAD_SECONDS,
+            )?,
+            markers: counter(
+                "prefixgate_cache_markers_total",
+                "Cache breakpoints by who set them: client, added, planned (dry run), refused (the fuse blew)",
+                &["by"],
+            )?,
+            skipped: counter(
+                "prefixgate_cache_plan_skipped_total",
+                "Turns to which no breakpoint was added, by reason",
+                &["reason"],
+            )?,
+            not_inspected: counter(
+                "prefixgate_not_inspected_total",
+                "Turns whose body was passed on without being read, by reason",
+                &["reason"],
+            )?,
+            warnings: counter(
+                "prefixgate_warnings_total",
+                "Warnings on turns",
+                &["warning"],
+            )?,
+            upstream_errors: counter(
+                "prefixgate_upstream_errors_total",
+                "Error answers of the upstream by status class",
+                &["upstream", "class"],
+            )?,
+            calls: counter(
+                "prefixgate_tool_calls_total",
+                "Tool calls by how they stand: asked, ok, failed, incomplete",
+                &["status"],
+            )?,
+            in_flight: gauge("prefixgate_requests_in_flight", "Requests under way")?,
+            connections: gauge("prefixgate_client_connections", "Open client connections")?,
+            threads: gauge("prefixgate_threads", "Conversation threads remembered")?,
+            records_written: gauge("prefixgate_records_written", "Records stored since start")?,
+            records_dropped: gauge("prefixgate_records_dropped", "Records lost since start")?,
+            models: RwLock::default(),
+            apps: apps.to_vec(),
+            registry: registry.clone(),
+        };
+        let build = Opts::new(
+            "prefixgate_build_info",
+            "Always 1; the version is the label",
+        )
+        .const_label("version", env!("CARGO_PKG_VERSION"));
+        let build = Counter::with_opts(build)?;
+        build.inc();
+        registry.register(Box::new(build))?;
+        Ok(metrics)
+    }
+
+    /// The library's registry, for the exposition.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// Counts a finished request. `model` is its label in the price data, if it has one.
+    pub fn turn(&self, r: &TurnRecord, model: Option<&Arc<str>>) {
+        let upstream = r.upstream.as_str();
+        self.requests
+            .with_label_values(&[upstream, r.kind.as_str(), r.outcome.as_str()])
+            .inc();
+        if let Some(status) = r.status.filter(|s| *s >= 400)
+            && matches!(r.outcome, Outcome::UpstreamError)
+        {
+            let class = if status < 500 { "4xx" } else { "5xx" };
+            self.upstream_errors
+                .with_label_values(&[upstream, class])
+                .inc();
+        }
+        if r.kind != RequestKind::Turn {
+            return;
+        }
+        let model = self.model_label(model);
+        let app = self.app_label(r.app.as_deref());
+        self.turns
+            .with_label_values(&[upstream, &model, app, r.outcome.as_str()])
+            .inc();
+        let kinds = [
+            ("uncached", r.usage.uncached),
+            ("read", r.usage.read),
+            ("write_5m", r.usage.write_5m),
+            ("write_1h", r.usage.write_1h),
+            ("output", r.usage.output),
+        ];
+        for (kind, count) in kinds {
+            if let Some(count) = count.filter(|n| *n > 0) {
+                self.tokens
+                    .with_label_values(&[upstream, &model, app, kind])
+                    .inc_by(count);
+            }
+        }
+        match (r.cost_pico, r.cost_no_cache_pico) {
+            (Some(cost), no_cache) => {
+                self.cost
+                    .with_label_values(&[upstream, &model, app])
+                    .inc_by(usd(cost));
+                let without = usd(no_cache.unwrap_or(cost));
+                self.cost_no_cache
+                    .with_label_values(&[upstream, &model, app])
+                    .inc_by(without);
+            }
+            (None, _) if r.outcome == Outcome::Ok => {
+                self.unpriced.with_label_values(&[upstream, &model]).inc();
+            }
+            _ => {}
+        }
+        if !r.usage_complete && r.status.is_some_and(|s| s < 400) {
+            self.incomplete.with_label_values(&[upstream]).inc();
+        }
+        let observe = |metric: &HistogramVec, us: Option<u64>| {
+            if let Some(us) = us {
+                metric
+                    .with_label_values(&[upstream])
+                    .observe(seconds_of(us));
+            }
+        };
+        observe(&self.duration, Some(r.duration_us));
+        observe(&self.first_token, r.first_token_us);
+        observe(&self.head, r.head_us);
+        observe(&self.overhead, r.overhead_us);
+        self.markers
+            .with_label_values(&["client"])
+            .inc_by(u64::from(r.markers_client));
+        let by = if r.dry_run { "planned" } else { "added" };
+        self.markers
+            .with_label_values(&[by])
+            .inc_by(r.markers_added.len() as u64);
+        if let Inspection::NotInspected(reason) = r.inspection {
+            self.not_inspected.with_label_values(&[reason]).inc();
+        }
+        for warning in &r.warnings {
+            let word = warning.split(':').next().unwrap_or_default();
+            self.warnings.with_label_values(&[word]).inc();
+        }
+    }
+
+    /// Counts a turn to which the planner added nothing.
+    pub fn plan_skipped(&self, reason: &'static str) {
+        self.skipped.with_label_values(&[reason]).inc();
+    }
+
+    /// Counts markers of ours that the upstream refused.
+    pub fn fuse(&self, markers: usize) {
+        self.markers
+            .with_label_values(&["refused"])
+            .inc_by(markers as u64);
+    }
+
+    /// Counts a tool call; `status` is one of this program's words.
+    pub fn call(&self, status: &'static str) {
+        self.calls.with_label_values(&[status]).inc();
+    }
+
+    fn model_label(&self, model: Option<&Arc<str>>) -> Arc<str> {
+        let Some(model) = model else {
+            return OTHER.into();
+        };
+        if self.models.read().is_ok_and(|known| known.contains(model)) {
+            return model.clone();
+        }
+        match self.models.write() {
+            Ok(mut known) if known.len() < MAX_MODEL_LABELS => {
+                known.insert(model.clone());
+                model.clone()
+            }
+            _ => OTHER.into(),
+        }
+    }
+
+    fn app_label<'a>(&'a self, app: Option<&str>) -> &'a str {
+        match app {
+            None => "",
+            Some(app) => self
+                .apps
+                .iter()
+                .find(|a| *a == app)
+                .map_or(OTHER, String::as_str),
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "the exposition is floating point; records are exact"
+)]
+fn usd(pico: u64) -> f64 {
+    pico as f64 / 1e12
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a duration for a histogram")]
+fn seconds_of(us: u64) -> f64 {
+    us as f64 / 1e6
+}
