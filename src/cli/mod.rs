@@ -81,3 +81,19 @@ pub fn print(text: &str) -> std::io::Result<()> {
         result => result,
     }
 }
+
+/// Logs go to stderr; `PREFIXGATE_LOG` chooses what (like `info,prefixgate::turn=off`).
+pub fn log_to_stderr() {
+    use std::io::IsTerminal as _;
+    use tracing_subscriber::EnvFilter;
+
+    let filter =
+        EnvFilter::try_from_env("PREFIXGATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    // Fails only when a log is set up already, which is then as good.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(ansi)
+        .try_init();
+}

@@ -51,13 +51,7 @@ impl Args {
 /// # Errors
 /// When something needed at start cannot be had; nothing is bound before the configuration is valid.
 pub fn main(args: Args) -> anyhow::Result<ExitCode> {
-    let config = match Config::load(&args.options()) {
-        Ok(config) => config,
-        Err(error) => {
-            eprintln!("{error}");
-            return Ok(ExitCode::from(super::EXIT_USAGE));
-        }
-    };
+    let config = Config::load(&args.options())?;
     super::log_to_stderr();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
