@@ -16,6 +16,7 @@ use tokio::process::{Child, Command};
 use super::doctor;
 use super::reach::{self, Found};
 use crate::config::{Config, Environment, Options};
+use crate::server;
 
 /// Longest name of a run or an application; they are parts of a URL.
 const NAME_MAX_CHARS: usize = 64;
@@ -129,7 +130,7 @@ struct Gateway {
     /// Where its records are.
     data_dir: PathBuf,
     /// Set when it runs in this process.
-    own: Option<own::Gateway>,
+    own: Option<server::Gateway>,
 }
 
 impl Gateway {
@@ -156,7 +157,7 @@ impl Gateway {
             eprintln!("prefixgate: warning: {warning}");
         }
         let data_dir = config.data_dir.clone();
-        let own = own::Gateway::start(config)
+        let own = server::Gateway::start(config)
             .await
             .context("cannot start a gateway for this command")?;
         let base = format!("http://{}", reach::from_here(own.proxy_addr()));
@@ -351,7 +352,7 @@ fn exit_code(status: ExitStatus) -> u8 {
 async fn summary(data_dir: &Path, id: &str, settled: bool) -> Option<String> {
     let mut last = None;
     for _ in 0..SUMMARY_TRIES {
-        let line = match own::run_line(data_dir, id) {
+        let line = match super::report::run_line(data_dir, id) {
             Ok(line) => line,
             Err(error) => return Some(format!("no summary of the run: {error:#}")),
         };
@@ -362,36 +363,6 @@ async fn summary(data_dir: &Path, id: &str, settled: bool) -> Option<String> {
         tokio::time::sleep(SUMMARY_PAUSE).await;
     }
     last
-}
-
-/// MERGE: replace this module by `crate::server::Gateway` and `super::report::run_line`, which
-/// have these signatures and are not in this tree yet.
-mod own {
-    use std::net::SocketAddr;
-    use std::path::Path;
-
-    use crate::config::Config;
-
-    /// Never made: `start` fails in this tree.
-    pub struct Gateway {
-        proxy: SocketAddr,
-    }
-
-    impl Gateway {
-        pub async fn start(_config: Config) -> anyhow::Result<Self> {
-            anyhow::bail!("this build cannot; start one with `prefixgate serve`")
-        }
-
-        pub fn proxy_addr(&self) -> SocketAddr {
-            self.proxy
-        }
-
-        pub async fn shutdown(self) {}
-    }
-
-    pub fn run_line(_data_dir: &Path, _run_id: &str) -> anyhow::Result<Option<String>> {
-        Ok(None)
-    }
 }
 
 #[cfg(test)]

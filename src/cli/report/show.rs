@@ -206,6 +206,22 @@ fn notes(totals: &Totals, zone: &TimeZone, more: Option<String>) -> String {
     format!("\n{}\n", notes.join("; "))
 }
 
+/// A run in one line.
+pub(super) fn run_line(run: &str, totals: &Totals) -> String {
+    let read = totals
+        .hit_ratio()
+        .map_or(String::new(), |ratio| format!(" ({} read)", percent(ratio)));
+    format!(
+        "run {}: {}, {} in{read}, {} out, {}, cache saved {}",
+        clean(run),
+        many(totals.turns, "turn"),
+        tokens(totals.prompt()),
+        tokens(totals.tokens.output),
+        bounded(totals.known_cost(), totals.cost_complete()),
+        saved(totals),
+    )
+}
+
 /// A number with its noun.
 fn many(n: u64, noun: &str) -> String {
     let end = if n == 1 { "" } else { "s" };
