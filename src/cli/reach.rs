@@ -1,6 +1,7 @@
 //! Ways to a gateway: is one running, does a client's URL lead to it, does a proxy stand between.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -24,6 +25,8 @@ pub(super) enum Found {
     Prefixgate {
         /// `http://HOST:PORT`, without a slash at the end.
         proxy: String,
+        /// Where its records are.
+        data_dir: Option<PathBuf>,
     },
     /// Something that is no prefixgate.
     Other,
@@ -36,6 +39,7 @@ pub(super) enum Found {
 struct Health {
     service: String,
     proxy: String,
+    data_dir: Option<PathBuf>,
 }
 
 /// Asks `/healthz` of the admin address.
@@ -47,6 +51,7 @@ pub(super) async fn ask(admin: SocketAddr) -> Found {
     match tokio::time::timeout(PATIENCE, health(at)).await {
         Ok(Ok(health)) if health.service == "prefixgate" => Found::Prefixgate {
             proxy: reachable(&health.proxy),
+            data_dir: health.data_dir,
         },
         Ok(Err(error)) if is_refused(error.as_ref()) => Found::Nobody,
         _ => Found::Other,

@@ -14,7 +14,7 @@ use jiff::tz::TimeZone;
 
 use self::when::When;
 use super::EXIT_USAGE;
-use crate::store::{By, Filter, Questions, Sqlite};
+use crate::store::{By, Filter, Questions, Sqlite, Totals};
 
 mod json;
 mod money;
@@ -121,7 +121,10 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
         eprintln!("prefixgate report: {misuse}");
         return Ok(ExitCode::from(EXIT_USAGE));
     }
-    let data_dir = args.data_dir.clone().unwrap_or_else(default_data_dir);
+    let data_dir = args
+        .data_dir
+        .clone()
+        .unwrap_or_else(crate::config::default_data_dir);
     let store = Sqlite::open_read(&data_dir)?;
     let text = answer(&store, &args, now_ms())?;
     print(&text)?;
@@ -141,6 +144,26 @@ pub fn print_runs(data_dir: &Path, json: bool) -> anyhow::Result<()> {
         limit: MAX_ROWS,
     };
     print(&runs(&store, filter, json, &TimeZone::UTC)?)
+}
+
+/// What one run did, in a line; nothing when it made no model request.
+///
+/// # Errors
+/// There is no trace database, or it cannot be read.
+pub fn run_line(data_dir: &Path, run: &str) -> anyhow::Result<Option<String>> {
+    let store = Sqlite::open_read(data_dir)?;
+    let filter = Filter {
+        since_ms: None,
+        until_ms: None,
+        app: None,
+        limit: MAX_ROWS,
+    };
+    let turns = store.turns(run, &filter, false)?;
+    let mut totals = Totals::default();
+    for turn in &turns {
+        totals.add(turn);
+    }
+    Ok((!turns.is_empty()).then(|| show::run_line(run, &totals)))
 }
 
 /// The text of a report.
@@ -219,17 +242,4 @@ fn print(text: &str) -> anyhow::Result<()> {
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     i64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
-}
-
-// merged with config::default_data_dir
-fn default_data_dir() -> PathBuf {
-    let named = |name: &str| {
-        std::env::var_os(name)
-            .filter(|v| !v.is_empty())
-            .map(PathBuf::from)
-    };
-    named("PREFIXGATE_DATA_DIR")
-        .or_else(|| named("XDG_STATE_HOME").map(|dir| dir.join("prefixgate")))
-        .or_else(|| named("HOME").map(|home| home.join(".local/state/prefixgate")))
-        .unwrap_or_else(|| "prefixgate-data".into())
 }

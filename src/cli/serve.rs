@@ -1,7 +1,6 @@
 //! `prefixgate serve`.
 
 use std::io::Write as _;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -13,37 +12,8 @@ use crate::server::Gateway;
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Configuration file
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// Where clients connect (default 127.0.0.1:8787; port 0 lets the system choose)
-    #[arg(long, value_name = "ADDR")]
-    pub listen: Option<String>,
-    /// Metrics and health (default 127.0.0.1:8788)
-    #[arg(long, value_name = "ADDR")]
-    pub admin: Option<String>,
-    /// Base URL of the default upstream (default https://api.anthropic.com)
-    #[arg(long, value_name = "URL")]
-    pub upstream: Option<String>,
-    /// Where the trace database lives
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
-    /// Cache breakpoints: off, dry-run or fill
-    #[arg(long, value_name = "POLICY")]
-    pub cache: Option<String>,
-}
-
-impl Args {
-    fn options(self) -> Options {
-        Options {
-            config: self.config,
-            listen: self.listen,
-            admin: self.admin,
-            upstream: self.upstream,
-            data_dir: self.data_dir,
-            cache: self.cache,
-        }
-    }
+    #[command(flatten)]
+    options: Options,
 }
 
 /// Runs the gateway until SIGINT or SIGTERM.
@@ -51,7 +21,7 @@ impl Args {
 /// # Errors
 /// When something needed at start cannot be had; nothing is bound before the configuration is valid.
 pub fn main(args: Args) -> anyhow::Result<ExitCode> {
-    let config = Config::load(&args.options())?;
+    let config = Config::load(&args.options)?;
     super::log_to_stderr();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

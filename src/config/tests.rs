@@ -544,3 +544,19 @@ fn what_is_printed_gives_the_same_configuration() {
     assert_eq!(second.app_labels, ["ci", "x.y"]);
     assert_eq!(second.retention_days, 7);
 }
+
+proptest::proptest! {
+    /// Whatever the file holds, it is read to its end, and every problem has a line of the file.
+    #[test]
+    fn no_file_is_too_broken_to_read(cut in 0..FULL.len(), noise in "\\PC{0,12}", text in "[a-z\\[\\]=\"'.#{},0-9\n ]{0,80}") {
+        let at = (0..=cut).rev().find(|at| FULL.is_char_boundary(*at)).unwrap();
+        let (head, tail) = FULL.split_at(at);
+        for text in [format!("{head}{noise}{tail}"), text] {
+            let lines = text.lines().count().max(1) + 1;
+            for problem in File::parse("f", &text).1 {
+                let line = problem.place.strip_prefix("f:").unwrap().parse::<usize>().unwrap();
+                proptest::prop_assert!((1..=lines).contains(&line), "{problem}");
+            }
+        }
+    }
+}

@@ -282,29 +282,8 @@ impl Price {
 }
 
 /// One USD per million tokens is 1,000,000 pico-USD per token.
-///
-/// MERGE: the same reading as `usage::pico_from_decimal_usd_per_mtok`; to be replaced by it.
 fn pico_from_usd_per_mtok(text: &str) -> Option<u64> {
-    let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
-    let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    if !digits(whole) || !digits(decimals) {
-        return None;
-    }
-    let decimals = decimals.trim_end_matches('0');
-    let exponent = u32::try_from(decimals.len())
-        .ok()
-        .filter(|places| *places <= 6)?;
-    let fraction: u64 = if decimals.is_empty() {
-        0
-    } else {
-        decimals.parse().ok()?
-    };
-    let fraction = fraction.checked_mul(10_u64.pow(6 - exponent))?;
-    let pico = whole
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(1_000_000)?
-        .checked_add(fraction)?;
+    let pico = crate::usage::pico_from_decimal_usd_per_mtok(text).ok()?;
     (pico <= PRICE_MAX_USD_PER_MTOK * 1_000_000).then_some(pico)
 }
 

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::answer::Answer;
 use super::clock::rfc3339;
 use super::error::ApiError;
+use super::head::Head;
 use super::json::{Json, quote};
 use super::provider::Provider;
-use super::validate::{Head, Purpose};
+use super::validate::Purpose;
 
 /// Batches kept.
 const MAX_BATCHES: usize = 1_000;

@@ -3,10 +3,10 @@
 use sha2::{Digest, Sha256};
 
 use super::error::ApiError;
+use super::head::{Head, VERSION_2026};
 use super::json::Json;
 use super::models::Model;
 use super::prompt::{Message, Prompt, Role, canonical, is_kind};
-use super::validate::{Head, VERSION_2026};
 
 /// Members of the blocks whose shape is checked. Source: SDK types, Nov 2026.
 const SHAPES: &[(&str, &[&str])] = &[

@@ -24,8 +24,9 @@ mod conversation;
 mod diagnostics;
 mod error;
 mod failure;
-mod http;
+mod head;
 mod json;
+mod markers;
 mod models;
 mod options;
 mod prompt;
@@ -37,6 +38,9 @@ mod tests;
 mod threads;
 mod tools;
 mod validate;
+mod wire;
+#[cfg(test)]
+mod wire_tests;
 
 pub use cache::{Counting, Tokens};
 pub use clock::{Clock, ManualClock};
@@ -46,7 +50,7 @@ pub use record::{End, Recorded};
 /// A running simulated provider. Dropping it stops it.
 #[derive(Debug)]
 pub struct Sim {
-    shared: Arc<http::Shared>,
+    shared: Arc<wire::Shared>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
@@ -61,14 +65,14 @@ impl Sim {
         let listener = std::net::TcpListener::bind(options.listen)?;
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let shared = Arc::new(http::Shared {
+        let shared = Arc::new(wire::Shared {
             recorder: record::Recorder::new(options.record_requests, options.record_bytes),
             fault: RwLock::new(options.fault.clone()),
             addr: listener.local_addr()?,
             provider: provider::Provider::new(options),
         });
         let (stop, stopped) = watch::channel(false);
-        let task = runtime.spawn(http::serve(listener, Arc::clone(&shared), stopped));
+        let task = runtime.spawn(wire::serve(listener, Arc::clone(&shared), stopped));
         Ok(Self { shared, stop, task })
     }
 

@@ -12,12 +12,14 @@ use super::conversation::{self, Signer, hex};
 use super::diagnostics::{Fingerprint, Fingerprints};
 use super::error::ApiError;
 use super::failure::{self, Failure};
+use super::head::Head;
 use super::json::Json;
+use super::markers;
 use super::options::Options;
 use super::prompt::{self, Prompt, Salts};
 use super::script::{self, Injection, Setting};
 use super::threads::{self, Asked, Threads};
-use super::validate::{self, Head, Purpose, Settings};
+use super::validate::{self, Purpose, Settings};
 
 /// Largest body after decoding. Source: provider docs, Aug 2026.
 pub const MAX_BODY: usize = 32 << 20;
@@ -229,13 +231,13 @@ impl Provider {
             prompt = self.state().threads.resume(id, owner, prompt, now_ms)?;
             claim.previous = Some(id.clone());
         }
+        markers::check(&mut prompt, settings.auto)?;
         if self.options.strict {
             conversation::check(&prompt, settings.model, head)?;
             if self.options.check_signatures {
                 self.signer().check(&prompt, settings.model)?;
             }
         }
-        prompt::check_markers(&mut prompt, settings.auto)?;
         if asked.is_some() {
             claim.hold = Some((head.scope.clone(), settings.model.id, prompt.clone()));
         }

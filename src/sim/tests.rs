@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::clock::{Clock, ManualClock};
 use super::error::ApiError;
+use super::head::Head;
 use super::json::Json;
 use super::options::Options;
 use super::provider::{Provider, Ready, decode};
-use super::validate::{Head, Purpose};
+use super::validate::Purpose;
 use super::{Counting, Tokens};
 
 const M5: &str = r#","cache_control":{"type":"ephemeral"}"#;
@@ -261,7 +262,7 @@ fn the_lookback_sees_twenty_positions_the_marker_included() {
 fn grouped_counting_takes_a_run_of_results_as_one() {
     let run = |bench: &Bench| {
         let base = user(&[text("base", 2000, M5)]);
-        bench.tokens(&request("", &[], &[base.clone()]));
+        bench.tokens(&request("", &[], std::slice::from_ref(&base)));
         let calls: Vec<_> = (0..25)
             .map(|i| format!(r#"{{"type":"tool_use","id":"t{i}","name":"a","input":{{}}}}"#))
             .collect();
@@ -548,7 +549,7 @@ fn markers_at_forbidden_places_are_refused() {
             ])],
         )
         .replace("\" \"", "\" \\n\""),
-        "non-whitespace",
+        "messages.0.content.0.text: cache_control cannot be set for empty text blocks",
     );
     let deferred =
         format!(r#","tools":[{{"name":"d","input_schema":{{}},"defer_loading":true,{marker}}}]"#);
@@ -609,7 +610,7 @@ fn old_thinking_leaves_the_prompt_of_old_models_only() {
         };
         let first = user(&[text("a", 5000, "")]);
         let answer = bench
-            .send(&body(&[first.clone()]))
+            .send(&body(std::slice::from_ref(&first)))
             .unwrap()
             .answer
             .as_history();
@@ -692,7 +693,7 @@ fn the_attribution_block_of_claude_code_is_outside_of_the_prompt() {
     let behind = |n| {
         request(
             "",
-            &[text("s", 2000, ""), attribution(n), text("z", 10, M5)],
+            &[text("front", 2000, ""), attribution(n), text("z", 10, M5)],
             &[hello()],
         )
     };

@@ -231,11 +231,11 @@ fn read(tool: &Tool, file: &str) -> Call {
             input.insert(key.to_owned(), file.into());
         }
     }
-    if let Some(files) = property(tool, "files") {
-        if let Value::Object(mut item) = fill(files.given("items"), 1) {
-            item.insert("path".to_owned(), file.into());
-            input.insert("files".to_owned(), Value::Array(vec![Value::Object(item)]));
-        }
+    if let Some(files) = property(tool, "files")
+        && let Value::Object(mut item) = fill(files.given("items"), 1)
+    {
+        item.insert("path".to_owned(), file.into());
+        input.insert("files".to_owned(), Value::Array(vec![Value::Object(item)]));
     }
     if property(tool, "paths").is_some() {
         input.insert("paths".to_owned(), Value::from(vec![file]));

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use super::Finding;
+use super::{Finding, Status, without_password};
 use crate::cli::reach;
 use crate::config::Environment;
 
@@ -14,6 +14,22 @@ const VERSION_PATIENCE: Duration = Duration::from_secs(10);
 const SETTINGS_MAX_BYTES: u64 = 1 << 20;
 /// Variables that send Claude Code to a cloud provider past any base URL.
 const CLOUD_SWITCHES: [&str; 2] = ["CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX"];
+
+/// Claude Code's settings files that lead it past the gateway at `base`, and what to do.
+pub(super) fn claude_overrides(around: &Surroundings, base: &str) -> Vec<String> {
+    let mut findings = Vec::new();
+    for path in around.claude_settings() {
+        claude_settings(&path, base, &mut findings);
+    }
+    findings.retain(|finding| finding.status != Status::Ok);
+    findings
+        .into_iter()
+        .map(|finding| {
+            let advice = finding.advice.unwrap_or_default();
+            format!("{}: {}", finding.detail, advice)
+        })
+        .collect()
+}
 
 /// Where clients are looked for.
 pub(super) struct Surroundings {
@@ -139,13 +155,6 @@ fn is_on(value: &str) -> bool {
         value.to_ascii_lowercase().as_str(),
         "" | "0" | "false" | "no" | "off"
     )
-}
-
-fn without_password(url: &str) -> String {
-    match (url.find("//"), url.rfind('@')) {
-        (Some(start), Some(end)) if start < end => format!("{}//***{}", &url[..start], &url[end..]),
-        _ => url.to_owned(),
-    }
 }
 
 /// The text of a settings file; `None` when there is none.
@@ -291,7 +300,6 @@ async fn version(around: &Surroundings, program: &str) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Status;
     use super::*;
 
     const BASE: &str = "http://127.0.0.1:8787";

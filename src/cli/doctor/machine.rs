@@ -90,7 +90,7 @@ pub(super) fn ports(config: &Config, found: &Found) -> [Finding; 2] {
         _ => port("admin port", "--admin", config.admin),
     };
     let proxy = match found {
-        Found::Prefixgate { proxy } => Finding::ok(
+        Found::Prefixgate { proxy, .. } => Finding::ok(
             "proxy port",
             format!("{proxy}: held by the running prefixgate"),
         ),
@@ -155,6 +155,7 @@ mod tests {
         assert_eq!((proxy.status, admin.status), (Status::Fail, Status::Ok));
         let found = Found::Prefixgate {
             proxy: format!("http://{}", config.listen),
+            data_dir: None,
         };
         assert!(
             ports(&config, &found)

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 
 use super::reach;
-use crate::config::{BaseUrl, Config, Options};
+use crate::config::{Config, Options};
 
 mod clients;
 mod machine;
@@ -145,6 +145,21 @@ async fn ready(options: &Options) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Claude Code's settings that lead it past the gateway at `base`, and what to do.
+pub(super) fn claude_overrides(base: &str) -> Vec<String> {
+    clients::claude_overrides(&clients::Surroundings::process(), base)
+}
+
+/// A URL without the password that it may hold.
+pub(super) fn without_password(url: &str) -> String {
+    match (url.find("//"), url.rfind('@')) {
+        (Some(start), Some(end)) if start < end => {
+            format!("{}//***{}", &url[..start], &url[end..])
+        }
+        _ => url.to_owned(),
+    }
+}
+
 async fn examine(options: &Options, gateway: Option<String>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let config = match Config::load(options) {
@@ -184,15 +199,20 @@ async fn here(config: &Config, findings: &mut Vec<Finding>) -> String {
     findings.extend(machine::ports(config, &found));
     findings.extend(network::upstreams(config).await);
     match found {
-        reach::Found::Prefixgate { proxy } => {
+        reach::Found::Prefixgate { proxy, .. } => {
             findings.push(network::round_trip(&proxy).await);
             proxy
         }
         _ => {
-            let base = BaseUrl::spelled(&network::base_of(reach::from_here(config.listen)));
             let advice = "start it with `prefixgate serve`, or run a command through one: `prefixgate run -- COMMAND`";
-            findings.push(Finding::warn("gateway", "not running", advice));
-            base
+            let detail = match config.listen.port() {
+                0 => {
+                    "not running; its port is chosen anew at each start, so clients cannot be checked"
+                }
+                _ => "not running",
+            };
+            findings.push(Finding::warn("gateway", detail, advice));
+            format!("http://{}", reach::from_here(config.listen))
         }
     }
 }

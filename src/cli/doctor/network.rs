@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use http::{Method, Request, Response, Uri};
+use http::{Method, Request, Response};
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -325,11 +325,6 @@ pub(super) async fn round_trip(gateway: &str) -> Finding {
             )
         }
     }
-}
-
-/// The base URL of a listener.
-pub(super) fn base_of(address: std::net::SocketAddr) -> Uri {
-    format!("http://{address}").parse().unwrap_or_default()
 }
 
 /// A gateway's base URL as typed.

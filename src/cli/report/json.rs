@@ -4,10 +4,10 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
-use super::money::usd;
 use crate::provider::view::Ttl;
 use crate::store::{By, RunSummary, Spend, Totals};
 use crate::trace::TurnRecord;
+use crate::usage::usd;
 
 #[derive(Serialize)]
 struct TokensJson {

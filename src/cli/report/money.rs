@@ -5,18 +5,6 @@ const USD: u128 = 1_000_000_000_000;
 /// Digits behind the point in a table: enough for a small request, and the points stand in line.
 const TABLE_DIGITS: usize = 4;
 
-/// The exact amount in USD, without needless zeros.
-// merged with usage::usd
-pub(super) fn usd(pico: i128) -> String {
-    let sign = if pico < 0 { "-" } else { "" };
-    let (whole, rest) = (pico.unsigned_abs() / USD, pico.unsigned_abs() % USD);
-    let digits = format!("{rest:012}");
-    match digits.trim_end_matches('0') {
-        "" => format!("{sign}{whole}"),
-        digits => format!("{sign}{whole}.{digits}"),
-    }
-}
-
 /// The amount for a table, rounded half away from zero.
 pub(super) fn short(pico: i128) -> String {
     let unit = USD / 10_u128.pow(TABLE_DIGITS as u32);
@@ -33,26 +21,6 @@ pub(super) fn short(pico: i128) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn exact_amounts() {
-        for (pico, text) in [
-            (0, "0"),
-            (1, "0.000000000001"),
-            (360_000_000, "0.00036"),
-            // CASES C13: a hundred and one times 0.00036.
-            (101 * 360_000_000, "0.03636"),
-            (36_000_000_000, "0.036"),
-            (12 * USD as i128, "12"),
-            (-1_250_000_000_000, "-1.25"),
-        ] {
-            assert_eq!(usd(pico), text);
-        }
-        assert_eq!(
-            usd(i128::MIN).len(),
-            "-170141183460469231731687303.715884105728".len()
-        );
-    }
 
     #[test]
     fn short_amounts() {

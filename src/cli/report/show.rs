@@ -190,8 +190,8 @@ fn notes(totals: &Totals, zone: &TimeZone, more: Option<String>) -> String {
     notes.extend(more);
     if totals.unpriced > 0 {
         notes.push(format!(
-            "{} requests without a known price or usage",
-            totals.unpriced
+            "{} without a known price or usage",
+            many(totals.unpriced, "request")
         ));
     }
     if totals.incomplete > 0 {
@@ -204,6 +204,22 @@ fn notes(totals: &Totals, zone: &TimeZone, more: Option<String>) -> String {
         notes.push("\u{2265} means at least".into());
     }
     format!("\n{}\n", notes.join("; "))
+}
+
+/// A run in one line.
+pub(super) fn run_line(run: &str, totals: &Totals) -> String {
+    let read = totals
+        .hit_ratio()
+        .map_or(String::new(), |ratio| format!(" ({} read)", percent(ratio)));
+    format!(
+        "run {}: {}, {} in{read}, {} out, {}, cache saved {}",
+        clean(run),
+        many(totals.turns, "turn"),
+        tokens(totals.prompt()),
+        tokens(totals.tokens.output),
+        bounded(totals.known_cost(), totals.cost_complete()),
+        saved(totals),
+    )
 }
 
 /// A number with its noun.

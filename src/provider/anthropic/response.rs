@@ -2,6 +2,19 @@
 //!
 //! It sees a decoded copy, can fail in no way that matters to the traffic, and holds a bounded
 //! amount of memory whatever the upstream sends.
+//!
+//! How an answer ended: [`Answer::finished`] is the terminal event or a complete JSON body;
+//! [`Answer::error`] is an end in the provider's own words; neither of them means a cut.
+//!
+//! | warning | what happened |
+//! |---|---|
+//! | `no_event_names` | the upstream sends `data` lines only; SDKs skip such events |
+//! | `event_too_large` | an event was skipped; tool calls open at that time stay incomplete |
+//! | `event_unreadable` | a known event had another shape or was no JSON |
+//! | `too_many_calls`, `too_many_iterations` | more than is kept; with the latter the usage is unknown |
+//! | `write_ttl_unknown` | cache writes without a split by lifetime, which could not be inferred |
+//! | `answer_too_large`, `answer_unreadable`, `content_unreadable` | nothing, or no call, is known of a JSON body |
+//! | `content_type_unclear` | a success without a usable content type; the first byte decided |
 
 use std::mem;
 

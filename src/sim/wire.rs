@@ -20,12 +20,13 @@ use super::body::{Manner, SimBody, gzip, pumped};
 use super::clock::rfc3339;
 use super::error::ApiError;
 use super::failure::Failure;
+use super::head::Head;
 use super::json::quote;
 use super::models::{self, MODELS, Model};
 use super::options::Fault;
 use super::provider::{MAX_BODY, Provider, Ready, Window, decode, json};
 use super::record::{End, Recorded, Recorder};
-use super::validate::{Head, Purpose};
+use super::validate::Purpose;
 
 /// Largest batch body. Source: provider docs, Aug 2026.
 const MAX_BATCH_BODY: usize = 256 << 20;
