@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::client::legacy::Client;
@@ -67,6 +68,26 @@ async fn health(at: SocketAddr) -> anyhow::Result<Health> {
         .map_err(|error| anyhow::anyhow!(error))?
         .to_bytes();
     Ok(serde_json::from_slice(&bytes)?)
+}
+
+/// Asks `/readyz` of the admin address.
+///
+/// # Errors
+/// When nobody answers in time, or the answer is no.
+pub(super) async fn ready(admin: SocketAddr) -> anyhow::Result<()> {
+    let at = from_here(admin);
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let answer = client.get(format!("http://{at}/readyz").parse()?);
+    let answer = tokio::time::timeout(PATIENCE, answer)
+        .await
+        .with_context(|| format!("{at} did not answer in {PATIENCE:?}"))?
+        .with_context(|| format!("nothing answers at {at}"))?;
+    anyhow::ensure!(
+        answer.status().is_success(),
+        "{at} says {}",
+        answer.status()
+    );
+    Ok(())
 }
 
 fn is_refused(error: &(dyn std::error::Error + 'static)) -> bool {

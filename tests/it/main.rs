@@ -5,4 +5,5 @@
 
 mod agents;
 mod cli_config;
+mod docker;
 mod support;

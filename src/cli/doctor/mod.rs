@@ -24,6 +24,9 @@ pub struct Args {
     /// Print the findings as JSON
     #[arg(long)]
     json: bool,
+    /// Only ask whether this machine's gateway is ready: says nothing if so (for health checks)
+    #[arg(long, conflicts_with_all = ["gateway", "json"])]
+    ready: bool,
 }
 
 /// How a check ended.
@@ -108,6 +111,9 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
+    if args.ready {
+        return runtime.block_on(ready(&args.options));
+    }
     let findings = runtime.block_on(examine(&args.options, gateway));
     // A name lookup that hangs sits in a thread that nothing can end; do not wait for it.
     runtime.shutdown_background();
@@ -125,6 +131,18 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// Asks the admin listener of the configuration, so that a container needs no other program for it.
+async fn ready(options: &Options) -> anyhow::Result<ExitCode> {
+    let config = Config::load(options)?;
+    match reach::ready(config.admin).await {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => {
+            eprintln!("not ready: {error:#}");
+            Ok(ExitCode::FAILURE)
+        }
+    }
 }
 
 /// Claude Code's settings that lead it past the gateway at `base`, and what to do.
