@@ -13,6 +13,8 @@ use http::HeaderMap;
 use http::header::TRANSFER_ENCODING;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+/// The blank line.
+const END: &[u8] = b"\r\n\r\n";
 /// Larger heads are refused by the HTTP library anyway.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
@@ -50,13 +52,14 @@ impl HeadTap {
             return;
         }
         let room = MAX_HEAD_BYTES.saturating_sub(head.bytes.len());
-        // The end of the head may lie across two reads.
-        let from = head.bytes.len().saturating_sub(3);
-        head.bytes
-            .extend_from_slice(&bytes[..bytes.len().min(room)]);
-        let end = memchr::memmem::find(&head.bytes[from..], b"\r\n\r\n");
+        // Only the head is kept, which is small beside the body that comes with it. Its end may
+        // lie across two reads.
+        let whole = memchr::memmem::find(bytes, END).map(|at| at + END.len());
+        let across = head.bytes.len().saturating_sub(END.len() - 1);
+        head.bytes.extend_from_slice(&bytes[..whole.unwrap_or(bytes.len()).min(room)]);
+        let end = memchr::memmem::find(&head.bytes[across..], END);
         if let Some(end) = end {
-            head.bytes.truncate(from + end);
+            head.bytes.truncate(across + end);
         }
         head.receiving = end.is_none() && head.bytes.len() < MAX_HEAD_BYTES;
     }
@@ -70,12 +73,16 @@ impl HeadTap {
 
     /// Whether the head just parsed carried both framings. Ends the reception of the head.
     pub(super) fn framed_twice(&self, headers: &HeaderMap) -> bool {
-        let mut head = self.lock();
-        head.receiving = false;
+        let bytes = {
+            let mut head = self.lock();
+            head.receiving = false;
+            // Freed: a stream may be open for long.
+            std::mem::take(&mut head.bytes)
+        };
         if !headers.contains_key(TRANSFER_ENCODING) {
             return false;
         }
-        head.bytes.split(|b| *b == b'\n').any(|line| {
+        bytes.split(|b| *b == b'\n').any(|line| {
             let name = line.split(|b| *b == b':').next().unwrap_or_default();
             name.trim_ascii().eq_ignore_ascii_case(b"content-length")
         })
