@@ -475,4 +475,13 @@ async fn a_refusal_of_the_clients_own_bytes_is_passed_on_once() {
             .iter()
             .all(|t| t["outcome"] == "upstream_error" && t["status"] == 400)
     );
+    // The markers were not to blame, and the thread keeps them.
+    assert!(turns.iter().all(|turn| warnings(turn).is_empty()));
+    let refused = gateway
+        .metric("prefixgate_cache_markers_total", &["by=\"refused\""])
+        .await;
+    assert_eq!(refused, 0.0);
+    let other = agent_body("test-sonnet", "hello again").to_string();
+    post(&gateway, &["x-session-id: session-three"], &other).await;
+    assert_eq!(upstream.seen().len(), 5);
 }
