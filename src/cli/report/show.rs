@@ -190,8 +190,8 @@ fn notes(totals: &Totals, zone: &TimeZone, more: Option<String>) -> String {
     notes.extend(more);
     if totals.unpriced > 0 {
         notes.push(format!(
-            "{} requests without a known price or usage",
-            totals.unpriced
+            "{} without a known price or usage",
+            many(totals.unpriced, "request")
         ));
     }
     if totals.incomplete > 0 {

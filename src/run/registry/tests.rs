@@ -413,20 +413,36 @@ fn pictures_in_a_body_do_not_spoil_the_ratio_of_its_text() {
 #[test]
 fn one_id_for_thousands_of_conversations_stays_quick_and_their_names_differ() {
     let registry = Registry::default();
+    let identity = Identity {
+        run: Some(("constant".into(), "header")),
+        ..Identity::default()
+    };
     let mut names = std::collections::HashSet::new();
-    for n in 0..2_000_u16 {
-        let [low, high] = n.to_le_bytes();
-        let ask = Ask {
-            run: Some("constant"),
-            ..Ask::default()
+    for n in 0..2_000_u128 {
+        let words = n.to_le_bytes();
+        let arrival = Arrival {
+            identity: &identity,
+            trace: None,
+            chain: &[words],
+            borders: &[1],
+            root: Some(Hash::default()),
+            model_root: None,
+            first: Some(words),
+            has_history: false,
+            history: &History::Whole,
+            body: n,
+            now_ms: 0,
         };
-        let seat = arrive(&registry, &talk(high, &[200, low, high]), ask);
+        let seat = registry.arrive(&arrival, Vec::new);
         ok(&registry, &seat);
         names.insert(seat.thread_id.to_string());
     }
-    assert!(names.len() > MAX_MEMBERS, "{}", names.len());
+    assert_eq!(names.len(), 2_000);
     let state = registry.lock();
-    assert!(state.runs.get("constant").unwrap().members.len() <= MAX_MEMBERS);
+    let members = &state.runs.get("constant").unwrap().members;
+    assert_eq!(members.len(), MAX_MEMBERS);
+    let oldest = state.threads.get(&members[0]).unwrap();
+    assert_eq!(&*oldest.id, "main", "the first stays the parent of all");
 }
 
 #[test]
