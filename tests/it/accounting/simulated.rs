@@ -136,7 +136,28 @@ async fn with_the_policy_off_nothing_is_read() {
     assert_eq!(gateway.report(&["runs"])[0]["saving_usd"], "0");
 }
 
-/// The client's own moving markers (system and newest block) are kept, and what they leave is used.
+/// Marks as Claude Code does: the end of the system prompt and the newest block, which moves.
+async fn run_with_own_markers(agent: &mut Agent, gateway: &Gateway) -> usize {
+    let mut turns = 0;
+    loop {
+        let messages = agent.body["messages"].as_array_mut().unwrap();
+        let blocks = messages
+            .iter_mut()
+            .filter_map(|m| m["content"].as_array_mut())
+            .flatten();
+        for block in blocks {
+            block.as_object_mut().unwrap().remove("cache_control");
+        }
+        let newest = messages.last_mut().unwrap()["content"].as_array_mut();
+        newest.unwrap().last_mut().unwrap()["cache_control"] = json!({"type": "ephemeral"});
+        turns += 1;
+        if !agent.turn(gateway).await {
+            return turns;
+        }
+    }
+}
+
+/// The client's own moving markers are kept, and what they leave is used.
 #[tokio::test]
 async fn a06_a_client_with_its_own_markers_is_accepted_and_reads() {
     let sim = Sim::start(strict()).unwrap();
@@ -144,29 +165,36 @@ async fn a06_a_client_with_its_own_markers_is_accepted_and_reads() {
     let mut agent = Agent::new("session-own", 4);
     agent.extra = 25;
     agent.body["system"][0]["cache_control"] = json!({"type": "ephemeral", "ttl": "1h"});
-    let mut turns = 0;
-    loop {
-        // Moves to the newest block, as Claude Code does it.
-        let messages = agent.body["messages"].as_array_mut().unwrap();
-        for block in messages
-            .iter_mut()
-            .filter_map(|m| m["content"].as_array_mut())
-            .flatten()
-        {
-            block.as_object_mut().unwrap().remove("cache_control");
-        }
-        let newest = messages.last_mut().unwrap()["content"]
-            .as_array_mut()
-            .unwrap();
-        newest.last_mut().unwrap()["cache_control"] = json!({"type": "ephemeral"});
-        turns += 1;
-        if !agent.turn(&gateway).await {
-            break;
-        }
-    }
+    let turns = run_with_own_markers(&mut agent, &gateway).await;
     let records = gateway.turns(turns).await;
     assert!(records.iter().all(|t| t["markers"]["client"] == 2));
     reads_from_turn_two(&records);
+}
+
+/// One slot is left: it goes where the turn before wrote, because the provider would not look back
+/// so far from the newest block.
+#[tokio::test]
+async fn a06_the_one_free_slot_bridges_turns_longer_than_the_lookback() {
+    for (policy, bridged) in [("fill", true), ("off", false)] {
+        let sim = Sim::start(strict()).unwrap();
+        let gateway = Gateway::with(&sim.base_url(), PRICES, &["--cache", policy]);
+        let mut agent = Agent::new("session-three", 4);
+        agent.extra = 30;
+        agent.body["tools"][0]["description"] = filler(3000).into();
+        let text = agent.body["system"][0]["text"].clone();
+        let marked = json!({"type": "text", "text": text, "cache_control": {"type": "ephemeral"}});
+        agent.body["system"] = json!([marked, marked]);
+        let turns = run_with_own_markers(&mut agent, &gateway).await;
+        let records = gateway.turns(turns).await;
+        assert!(records.iter().all(|t| t["markers"]["client"] == 3));
+        if bridged {
+            reads_from_turn_two(&records);
+        } else {
+            // Without the bridge each turn writes all messages again.
+            let read = |n: usize| records[n]["tokens"]["read"].as_u64().unwrap();
+            assert_eq!(read(2), read(1));
+        }
+    }
 }
 
 /// String contents are turned into blocks by splicing, and back: both spellings are one prefix.
