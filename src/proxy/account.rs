@@ -16,7 +16,7 @@ use crate::usage::{ModelFacts, Priced};
 
 /// Longest error message that is kept, in bytes.
 const MAX_ERROR_BYTES: usize = 512;
-/// Longest model name that is kept, in bytes.
+/// Longest model name, and other word or id of the upstream, that is kept, in bytes.
 const MAX_MODEL_BYTES: usize = 128;
 
 /// How a request ended, as its parts saw it.
@@ -204,9 +204,14 @@ impl Open {
             .model
             .as_deref()
             .map(|m| text::prefix(m, MAX_MODEL_BYTES).to_owned());
-        record.stop_reason.clone_from(&answer.stop_reason);
-        record.response_id.clone_from(&answer.id);
-        record.native_diagnosis.clone_from(&answer.native_diagnosis);
+        // Words of the upstream are as long as it likes.
+        let word = |text: &Option<String>| {
+            let text = text.as_deref()?;
+            Some(text::prefix(text, MAX_MODEL_BYTES).to_owned())
+        };
+        record.stop_reason = word(&answer.stop_reason);
+        record.response_id = word(&answer.id);
+        record.native_diagnosis = word(&answer.native_diagnosis);
         record.usage = answer.metered.usage;
         record.usage_complete = answer.usage_complete;
         for warning in &answer.warnings {
@@ -216,7 +221,9 @@ impl Open {
         }
         if let Some(error) = &answer.error {
             record.error_type = Some(text::prefix(&error.kind, MAX_MODEL_BYTES).to_owned());
-            record.error_message = Some(text::prefix(&error.message, MAX_ERROR_BYTES).to_owned());
+            // Providers quote what they did not like, and that is the client's content.
+            let message = text::without_quotations(&error.message);
+            record.error_message = Some(text::prefix(&message, MAX_ERROR_BYTES).to_owned());
         }
     }
 
@@ -254,7 +261,8 @@ impl Open {
             .or(self.record.model_requested.as_deref());
         let at = self.record.started_ms;
         let facts = model.map(|m| shared.prices.model(&self.price_provider, m, at));
-        let answer = answer?;
+        // Without an answer there is nothing to price, but the model is known all the same.
+        let Some(answer) = answer else { return facts };
         let mut metered = answer.metered.clone();
         let input_seen = metered.usage.uncached.is_some() || metered.usage.read.is_some();
         if !self.record.usage_complete && input_seen && answer.delivered_bytes > 0 {
@@ -360,7 +368,7 @@ fn call_record(
         turn_id: record.id,
         run_id: record.run_id.clone(),
         thread_id: record.thread_id.clone(),
-        call_id: text::prefix(&call.id, MAX_MODEL_BYTES).to_owned(),
+        call_id: call_id(&call.id),
         name: text::prefix(&call.name, MAX_MODEL_BYTES).to_owned(),
         input_hash: hex(&shared.hasher.keyed("tool-input", &call.input)),
         input_bytes: call.input_bytes,
@@ -373,6 +381,13 @@ fn call_record(
         latency_ms: None,
         result_bytes: None,
     }
+}
+
+/// An id of a tool call as it is kept: cut the same way where it is asked for and where it is
+/// answered.
+#[must_use]
+pub fn call_id(id: &str) -> String {
+    text::prefix(id, MAX_MODEL_BYTES).to_owned()
 }
 
 /// A record whose fields are unknown as yet.

@@ -15,8 +15,16 @@ pub fn log(record: &TurnRecord) {
         return;
     }
     if tracing::enabled!(target: "prefixgate::turn", tracing::Level::INFO) {
-        tracing::info!(target: "prefixgate::turn", "{}", line(record));
+        tracing::info!(target: "prefixgate::turn", "{}", one_line(line(record)));
     }
+}
+
+/// Names come from clients and upstreams: none of them may end the line or steer a terminal.
+fn one_line(line: String) -> String {
+    if line.chars().any(char::is_control) {
+        return line.replace(char::is_control, "\u{fffd}");
+    }
+    line
 }
 
 /// One line: where, who, how it ended, tokens, money, time.
@@ -67,7 +75,11 @@ fn line(r: &TurnRecord) -> String {
             let sign = if r.usage_complete { "" } else { ">= " };
             let _ = write!(out, " | {sign}{}", crate::usage::usd_short(pico));
         }
-        None => out.push_str(" | unpriced"),
+        // What was refused has no price that could be missing.
+        None if r.outcome == Outcome::Ok || r.usage.prompt().is_some() => {
+            out.push_str(" | unpriced");
+        }
+        None => {}
     }
     let _ = write!(out, " | {}", seconds(r.duration_us));
     if let Some(first) = r.first_token_us {
@@ -101,5 +113,17 @@ fn seconds(us: u64) -> String {
         0..1_000 => format!("{us}us"),
         1_000..1_000_000 => format!("{:.0}ms", us as f64 / 1e3),
         _ => format!("{:.1}s", us as f64 / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_line;
+
+    #[test]
+    fn a_name_cannot_break_the_line() {
+        let line = one_line("run a\nb\u{1b}[2Jc\u{9b}d".into());
+        assert_eq!(line, "run a\u{fffd}b\u{fffd}[2Jc\u{fffd}d");
+        assert_eq!(one_line("grüße".into()), "grüße");
     }
 }

@@ -163,11 +163,13 @@ pub async fn serve(
             credential,
         };
         let prepared = prepare::prepare(&shared, &mut account, &asking, &taken.bytes);
+        if let Some(record) = account.record() {
+            record.request_bytes = taken.bytes.len() as u64;
+        }
         if prepared.continues && shared.config.threads == Threads::Replay {
             return refuse_thread(account);
         }
         if let Some(record) = account.record() {
-            record.request_bytes = taken.bytes.len() as u64;
             record.sent_bytes = prepared.pieces.iter().map(|p| p.len() as u64).sum();
             record.overhead_us = None;
         }
@@ -236,7 +238,8 @@ fn describe(
 }
 
 /// Sends a turn. When the upstream refuses a request that carries markers of ours, the client's
-/// own bytes are sent once more (a 400 has generated nothing) and insertion ends for the thread.
+/// own bytes are sent once more (a 400 has generated nothing). If those are answered, the markers
+/// were to blame, and insertion ends for the thread.
 async fn send_turn(
     shared: &Shared,
     account: &mut Account,
@@ -260,6 +263,14 @@ async fn send_turn(
         r.sent_bytes = original.len() as u64;
         std::mem::take(&mut r.markers_added).len()
     });
+    drop(answer);
+    let request = Request::from_parts(untouched, SendBody::pieces(vec![original]));
+    let answer = send(shared, upstream, request).await?;
+    if !answer.status().is_success() {
+        // The client's own bytes are refused as well (too long, say), so nothing tells against the
+        // markers.
+        return Ok(answer);
+    }
     shared.metrics.fuse(markers);
     account.warn("markers_refused");
     if let Some(seat) = account.seat() {
@@ -271,13 +282,7 @@ async fn send_turn(
              and no more are added in this thread"
         );
     }
-    drop(answer);
-    send(
-        shared,
-        upstream,
-        Request::from_parts(untouched, SendBody::pieces(vec![original])),
-    )
-    .await
+    Ok(answer)
 }
 
 async fn send(

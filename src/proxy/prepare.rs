@@ -5,7 +5,7 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 
 use super::Shared;
-use super::account::{Account, hex, now_ms};
+use super::account::{self, Account, hex, now_ms};
 use crate::config::CachePolicy;
 use crate::prompt_cache::chain::{Chain, Hash};
 use crate::prompt_cache::plan::{self, Situation};
@@ -91,7 +91,7 @@ fn run(shared: &Shared, account: &mut Account, asking: &Asking<'_>, body: &Bytes
     scope[16..32].copy_from_slice(&name);
     let chain = shared.hasher.chain(&decoded, &view, &scope);
     place(shared, account, asking, &decoded, &view, &chain);
-    settle_results(shared, &decoded, &view);
+    settle_results(shared, account, &decoded, &view);
     account.set_ttl(common_ttl(&view, &[]));
 
     let continues = matches!(view.history, History::Continues(_));
@@ -309,7 +309,8 @@ fn opening_texts(shared: &Shared, body: &[u8], view: &RequestView) -> Vec<Hash> 
 }
 
 /// Closes the calls whose results this request brings.
-fn settle_results(shared: &Shared, body: &[u8], view: &RequestView) {
+fn settle_results(shared: &Shared, account: &Account, body: &[u8], view: &RequestView) {
+    let Some(seat) = account.seat() else { return };
     let spoken = view
         .messages
         .iter()
@@ -321,21 +322,26 @@ fn settle_results(shared: &Shared, body: &[u8], view: &RequestView) {
     for block in results {
         let Some(id) = block.call_id else { continue };
         let id = json::unescape(id.of(body));
-        let Some(call) = shared.registry.settle(&id, now_ms()) else {
-            continue;
-        };
         let failed = block.is_error == Some(true);
-        shared.metrics.call(if failed { "failed" } else { "ok" });
+        let known = shared.registry.settle(seat, &id, now_ms());
+        if known.is_some() {
+            shared.metrics.call(if failed { "failed" } else { "ok" });
+        }
+        // A call that an earlier process saw asked waits in the store; how long it took is unknown.
+        let (run, thread, latency_ms) = known.map_or_else(
+            || (seat.run_id.clone(), seat.thread_id.clone(), None),
+            |call| (call.run_id, call.thread_id, Some(call.latency_ms)),
+        );
         shared.recorder.call_result(CallResult {
-            run_id: call.run_id.to_string(),
-            thread_id: call.thread_id.to_string(),
-            call_id: id.into_owned(),
+            run_id: run.to_string(),
+            thread_id: thread.to_string(),
+            call_id: account::call_id(&id),
             status: if failed {
                 CallStatus::Failed
             } else {
                 CallStatus::Ok
             },
-            latency_ms: Some(call.latency_ms),
+            latency_ms,
             result_bytes: Some(u64::from(block.content.unwrap_or(block.span).len())),
         });
     }

@@ -137,8 +137,8 @@ impl Tee {
 
     /// The upstream ended cleanly. That is an end only if the answer is whole.
     fn end(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
-        if let Some(reading) = &mut self.reading {
-            reading.reader.end(self.account.inferred_ttl());
+        self.end_reading();
+        if let Some(reading) = &self.reading {
             let answer = reading.reader.answer();
             if self.account.answered_ok() && !answer.finished && answer.error.is_none() {
                 let what = if reading.stream {
@@ -165,6 +165,7 @@ impl Tee {
             .reading
             .as_ref()
             .is_some_and(|r| r.stream && r.decoder.is_none());
+        self.end_reading();
         self.finish(end);
         if self.unframed && stream {
             self.done = true;
@@ -200,6 +201,13 @@ impl Tee {
         Poll::Pending
     }
 
+    /// The reader learns that nothing more comes, so that it settles what it knows.
+    fn end_reading(&mut self) {
+        if let Some(reading) = &mut self.reading {
+            reading.reader.end(self.account.inferred_ttl());
+        }
+    }
+
     fn finish(&mut self, end: End) {
         let answer = self.reading.as_ref().map(|r| r.reader.answer());
         self.account.finish(end, answer);
@@ -213,11 +221,7 @@ impl Drop for Tee {
             return;
         }
         let whole = self.inner.is_end_stream();
-        if let Some(reading) = &mut self.reading
-            && (whole || !reading.stream)
-        {
-            reading.reader.end(self.account.inferred_ttl());
-        }
+        self.end_reading();
         let finished = self.reading.as_ref().is_some_and(|r| {
             let answer = r.reader.answer();
             answer.finished || (whole && answer.error.is_some())

@@ -56,7 +56,8 @@ impl HeadTap {
         // lie across two reads.
         let whole = memchr::memmem::find(bytes, END).map(|at| at + END.len());
         let across = head.bytes.len().saturating_sub(END.len() - 1);
-        head.bytes.extend_from_slice(&bytes[..whole.unwrap_or(bytes.len()).min(room)]);
+        head.bytes
+            .extend_from_slice(&bytes[..whole.unwrap_or(bytes.len()).min(room)]);
         let end = memchr::memmem::find(&head.bytes[across..], END);
         if let Some(end) = end {
             head.bytes.truncate(across + end);

@@ -3,6 +3,7 @@
 // Helpers of tests are outside of the functions that clippy knows as tests.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod accounting;
 mod agents;
 mod cli_config;
 mod docker;

@@ -171,6 +171,8 @@ struct TurnJson<'a> {
     tokens: TokensJson,
     usage_complete: bool,
     usage_estimated: bool,
+    /// The provider gave only the sum of the writes; their lifetime is that of the request's markers.
+    split_inferred: bool,
     hit_ratio: Option<f64>,
     cost_usd: Option<String>,
     cost_no_cache_usd: Option<String>,
@@ -246,6 +248,7 @@ fn turn(turn: &TurnRecord) -> TurnJson<'_> {
         },
         usage_complete: turn.usage_complete,
         usage_estimated: turn.usage_estimated,
+        split_inferred: usage.split_inferred,
         hit_ratio: usage.hit_ratio(),
         cost_usd: cost.map(usd),
         cost_no_cache_usd: no_cache.map(usd),

@@ -87,9 +87,12 @@ pub(super) fn turns(run: &str, turns: &[TurnRecord], limit: usize, zone: &TimeZo
     ]);
     let mut all = Totals::default();
     for turn in turns {
+        let mut own = Totals::default();
         if turn.kind == crate::trace::RequestKind::Turn {
-            all.add(turn);
+            own.add(turn);
+            all.merge(&own);
         }
+        let or_blank = |cell: String| if nothing(&own) { String::new() } else { cell };
         let thread = turn.agent.as_ref().unwrap_or(&turn.thread_id);
         table.row(vec![
             number(turn),
@@ -104,19 +107,21 @@ pub(super) fn turns(run: &str, turns: &[TurnRecord], limit: usize, zone: &TimeZo
                 .or_else(|| turn.model_requested.clone())
                 .unwrap_or_default(),
             result(turn),
-            tokens(turn.usage.uncached),
-            tokens(turn.usage.read),
-            tokens(written(turn.usage.write_5m, turn.usage.write_1h)),
-            tokens(turn.usage.output),
-            turn.usage
-                .hit_ratio()
-                .map_or_else(|| UNKNOWN.into(), percent),
-            bounded(turn.cost_pico.map(i128::from), turn.usage_complete),
+            or_blank(tokens(turn.usage.uncached)),
+            or_blank(tokens(turn.usage.read)),
+            or_blank(tokens(written(turn.usage.write_5m, turn.usage.write_1h))),
+            or_blank(tokens(turn.usage.output)),
+            or_blank(
+                turn.usage
+                    .hit_ratio()
+                    .map_or_else(|| UNKNOWN.into(), percent),
+            ),
+            or_blank(bounded(turn.cost_pico.map(i128::from), turn.usage_complete)),
             turn.first_token_us
                 .map_or_else(String::new, |us| duration(us / 1_000)),
             duration(turn.duration_us / 1_000),
             markers(turn),
-            turn.warnings.join(" "),
+            remarks(turn),
         ]);
     }
     let head = format!(
@@ -128,7 +133,8 @@ pub(super) fn turns(run: &str, turns: &[TurnRecord], limit: usize, zone: &TimeZo
         bounded(all.known_cost(), all.cost_complete()),
         saved(&all),
     );
-    let more = (turns.len() >= limit).then(|| format!("at most {limit}; --limit shows more"));
+    let mut more = vec!["MARKERS are the client's + the added ones".to_owned()];
+    more.extend((turns.len() >= limit).then(|| format!("at most {limit}; --limit shows more")));
     head + &table.render() + &notes(&all, zone, more)
 }
 
@@ -165,15 +171,17 @@ pub(super) fn spend(by: By, groups: &[Spend], limit: usize, zone: &TimeZone) -> 
 /// The cells of [`SUMS`].
 fn sums(totals: &Totals) -> Vec<String> {
     let sum = &totals.tokens;
+    // Where nothing was generated nothing is unknown.
+    let or_blank = |cell: String| if nothing(totals) { String::new() } else { cell };
     vec![
         totals.turns.to_string(),
-        tokens(totals.prompt()),
-        tokens(sum.read),
-        tokens(written(sum.write_5m, sum.write_1h)),
-        tokens(sum.output),
-        totals.hit_ratio().map_or_else(|| UNKNOWN.into(), percent),
+        or_blank(tokens(totals.prompt())),
+        or_blank(tokens(sum.read)),
+        or_blank(tokens(written(sum.write_5m, sum.write_1h))),
+        or_blank(tokens(sum.output)),
+        or_blank(totals.hit_ratio().map_or_else(|| UNKNOWN.into(), percent)),
         bounded(totals.known_cost(), totals.cost_complete()),
-        saved(totals),
+        or_blank(saved(totals)),
         if totals.errors > 0 {
             totals.errors.to_string()
         } else {
@@ -182,7 +190,12 @@ fn sums(totals: &Totals) -> Vec<String> {
     ]
 }
 
-fn notes(totals: &Totals, zone: &TimeZone, more: Option<String>) -> String {
+/// Only refusals: no tokens were told, and none are missing.
+fn nothing(totals: &Totals) -> bool {
+    totals.tokens == crate::store::Tokens::default() && totals.cost_complete()
+}
+
+fn notes(totals: &Totals, zone: &TimeZone, more: impl IntoIterator<Item = String>) -> String {
     let mut notes = vec![format!(
         "times and days in {}",
         zone.iana_name().unwrap_or("UTC")
@@ -233,7 +246,7 @@ fn bounded(cost: Option<i128>, complete: bool) -> String {
     match cost {
         None => UNKNOWN.into(),
         Some(cost) if complete => money::short(cost),
-        Some(cost) => format!("\u{2265}{}", money::short(cost)),
+        Some(cost) => money::at_least(cost),
     }
 }
 
@@ -300,6 +313,16 @@ fn markers(turn: &TurnRecord) -> String {
     } else {
         format!("{}+{added}", turn.markers_client)
     }
+}
+
+/// Warnings, and what the error says.
+fn remarks(turn: &TurnRecord) -> String {
+    let error = turn
+        .error_message
+        .as_deref()
+        .filter(|_| turn.outcome.is_error());
+    let all = turn.warnings.iter().map(String::as_str).chain(error);
+    all.collect::<Vec<_>>().join(" ")
 }
 
 fn time(ms: i64, zone: &TimeZone) -> String {

@@ -227,6 +227,10 @@ fn tables_for_people() {
     );
     assert!(lines[4].contains("529 overloaded_error"), "{table}");
     assert!(
+        !lines[4].contains('?'),
+        "a refusal has no unknown tokens or cost: {table}"
+    );
+    assert!(
         lines[5].contains("2 retry 1  2026-03-01 17:30:02"),
         "{table}"
     );

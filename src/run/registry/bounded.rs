@@ -50,6 +50,7 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
 
     /// Looks up for change, and renews.
     pub(super) fn touch(&mut self, key: &K) -> Option<&mut V> {
+        self.compact();
         let (stamp, value) = self.entries.get_mut(key)?;
         self.clock += 1;
         *stamp = self.clock;
@@ -105,6 +106,10 @@ mod tests {
         let mut map = Bounded::new(4);
         for i in 0..100_000_u32 {
             map.insert(i % 4, i);
+        }
+        assert!(map.order.len() < 200, "{}", map.order.len());
+        for i in 0..100_000_u32 {
+            map.touch(&(i % 4));
         }
         assert!(map.order.len() < 200, "{}", map.order.len());
     }

@@ -27,8 +27,15 @@ const MAX_CALLS: usize = 65_536;
 const MAX_PROMPTS: usize = 16_384;
 /// Roots (tools + system of a model) that have been seen.
 const MAX_ROOTS: usize = 16_384;
+/// Threads of one run that are searched for a rewritten history, a parent or a free name. A client
+/// that gives all its conversations one id must not make each request search them all; by content
+/// they are found whatever their number.
+const MAX_MEMBERS: usize = 256;
 /// Requests of one thread that are under way at once; more are still served, but not told apart.
 const MAX_IN_FLIGHT: usize = 64;
+/// Bytes per token in thousandths that text can have. Pictures and documents in a body show other
+/// ratios, which say nothing about its text.
+const PLAUSIBLE_RATIOS: std::ops::RangeInclusive<u32> = 1_000..=8_000;
 /// A rewritten history is attributed to a thread with the same root only while that is this young.
 const REWRITE_WINDOW_MS: i64 = 60 * 60 * 1000;
 
@@ -169,27 +176,45 @@ struct Thread {
     first: Option<Hash>,
     answered: u32,
     in_flight: Vec<(u128, u32, u32)>,
-    failed: Option<(u128, u32, u32)>,
+    last: Option<Last>,
     insertion_off: bool,
     bytes_per_token_milli: Option<u32>,
     unread_writes: u32,
     last_ms: i64,
 }
 
+/// The newest request that has ended.
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    body: u128,
+    turn: u32,
+    attempt: u32,
+    ok: bool,
+}
+
 #[derive(Debug)]
 struct State {
     next_key: u64,
     threads: Bounded<u64, Thread>,
-    runs: Bounded<Arc<str>, Vec<u64>>,
+    runs: Bounded<Arc<str>, Run>,
     ends: Bounded<Hash, u64>,
     answers: Bounded<String, (u64, Option<Hash>)>,
-    calls: Bounded<String, (u64, Uuid, i64)>,
+    /// Pending calls by thread and id: small models number their calls anew in each conversation.
+    calls: Bounded<(u64, String), (Uuid, i64)>,
     prompts: Bounded<Hash, u64>,
     roots: Bounded<Hash, ()>,
     /// The newest thread of each first message, for clients that name nothing.
     firsts: Bounded<Hash, u64>,
-    /// How many runs a first message has begun.
+    /// How many runs were named after each first message.
     openings: Bounded<Hash, u32>,
+}
+
+/// The threads of a run, oldest first.
+#[derive(Debug, Clone, Default)]
+struct Run {
+    members: Vec<u64>,
+    /// Number of the newest thread without a name of its own.
+    numbered: usize,
 }
 
 /// All live lineages. Bounded; what was not touched longest is forgotten first.
@@ -276,14 +301,19 @@ impl Registry {
         thread.last_ms = end.now_ms;
         if end.ok {
             thread.answered = thread.answered.max(seat.turn);
-            thread.failed = None;
-        } else {
-            thread.failed = Some((seat.body, seat.turn, seat.attempt));
         }
+        thread.last = Some(Last {
+            body: seat.body,
+            turn: seat.turn,
+            attempt: seat.attempt,
+            ok: end.ok,
+        });
         if let Some((tokens, bytes)) = end.prompt
-            && let Some(milli) = (bytes * 1000).checked_div(tokens)
+            && let Some(milli) = bytes.saturating_mul(1000).checked_div(tokens)
+            && let Ok(milli) = u32::try_from(milli)
+            && PLAUSIBLE_RATIOS.contains(&milli)
         {
-            thread.bytes_per_token_milli = u32::try_from(milli).ok();
+            thread.bytes_per_token_milli = Some(milli);
         }
         match end.cache {
             Some((0, 1..)) => thread.unread_writes = thread.unread_writes.saturating_add(1),
@@ -297,16 +327,24 @@ impl Registry {
             for prompt in call.prompts {
                 state.prompts.insert(prompt, seat.key);
             }
-            state
-                .calls
-                .insert(call.id, (seat.key, end.turn_id, end.now_ms));
+            let asked = (end.turn_id, end.now_ms);
+            state.calls.insert((seat.key, call.id), asked);
         }
     }
 
-    /// Takes note that a tool result was seen; `None` for a call that is not pending.
-    pub fn settle(&self, call_id: &str, now_ms: i64) -> Option<SettledCall> {
+    /// Takes note that a tool result was seen by the request in `seat`; `None` for a call that is
+    /// not pending in its thread or another one of its run.
+    pub fn settle(&self, seat: &Seat, call_id: &str, now_ms: i64) -> Option<SettledCall> {
         let state = &mut *self.lock();
-        let (key, turn_id, asked_ms) = state.calls.remove(call_id)?;
+        let siblings = state.runs.get(&seat.run_id).map(|run| run.members.clone());
+        let mut call = (seat.key, call_id.to_owned());
+        let found = std::iter::once(seat.key)
+            .chain(siblings.into_iter().flatten().rev())
+            .find_map(|key| {
+                call.0 = key;
+                Some((key, state.calls.remove(&call)?))
+            });
+        let (key, (turn_id, asked_ms)) = found?;
         let thread = state.threads.get(&key)?;
         Some(SettledCall {
             run_id: thread.run.clone(),
@@ -377,7 +415,11 @@ impl State {
         }
 
         if let Some((key, blocks, whole)) = self.longest(a, |_| true) {
-            let retry = self.threads.get(&key).is_some_and(|t| t.knows(a.body));
+            let retries = a.identity.retries;
+            let retry = self
+                .threads
+                .get(&key)
+                .is_some_and(|t| t.earlier(a.body, retries).is_some());
             if !whole || retry {
                 found.key = key;
                 found.previous_end = (!whole).then_some(blocks);
@@ -417,7 +459,7 @@ impl State {
         texts: impl FnOnce() -> Vec<Hash>,
         found: &mut Found,
     ) {
-        let members = self.runs.get(run).cloned().unwrap_or_default();
+        let members = self.runs.get(run).cloned().unwrap_or_default().members;
         let agent = &a.identity.agent;
         let mine = |t: &Thread| t.run == *run && t.agent == *agent;
 
@@ -454,11 +496,15 @@ impl State {
         }
 
         let parent = match &a.identity.parent_agent {
-            Some(name) => members.iter().copied().find(|key| {
-                self.threads
-                    .get(key)
-                    .is_some_and(|t| t.agent.as_ref() == Some(name))
-            }),
+            // A parent that never gave its own name is the one the run began with.
+            Some(name) => members
+                .iter()
+                .copied()
+                .find(|key| {
+                    let thread = self.threads.get(key);
+                    thread.is_some_and(|t| t.agent.as_ref() == Some(name))
+                })
+                .or_else(|| members.first().copied()),
             None => self
                 .parent_by_prompt(texts)
                 .or_else(|| agent.is_some().then(|| members.first().copied()).flatten()),
@@ -509,21 +555,16 @@ impl State {
             return "unknown".into();
         };
         let name = content_name(first);
+        // Counted, because thousands may begin alike and a search would take longer for each.
         let begun = self.openings.get(&first).copied().unwrap_or(0);
-        // Names of an earlier process may be taken already, so a number is tried before it is used;
-        // each is tried once, since the count only grows.
-        let mut number = begun.saturating_add(1);
-        let name = loop {
-            let candidate = match number {
-                1 => name.clone(),
-                n => format!("{name}-{n}"),
-            };
-            if number == u32::MAX || self.runs.get(candidate.as_str()).is_none() {
-                break candidate;
-            }
-            number += 1;
-        };
-        self.openings.insert(first, number);
+        let free = (begun.saturating_add(1)..=u32::MAX)
+            .map(|n| match n {
+                1 => (n, name.clone()),
+                _ => (n, format!("{name}-{n}")),
+            })
+            .find(|(_, name)| self.runs.get(name.as_str()).is_none());
+        let (n, name) = free.unwrap_or((u32::MAX, name));
+        self.openings.insert(first, n);
         name.into()
     }
 
@@ -536,24 +577,34 @@ impl State {
     ) -> u64 {
         self.next_key += 1;
         let key = self.next_key;
-        let mut members = self.runs.remove(&run).unwrap_or_default();
-        members.retain(|key| self.threads.get(key).is_some());
+        let mut siblings = self.runs.remove(&run).unwrap_or_default();
+        siblings
+            .members
+            .retain(|key| self.threads.get(key).is_some());
+        if siblings.members.len() >= MAX_MEMBERS {
+            // Never the first: it is the parent of all that name none.
+            siblings.members.remove(1);
+        }
         let taken = |id: &str| {
-            members
+            siblings
+                .members
                 .iter()
                 .any(|key| self.threads.get(key).is_some_and(|t| &*t.id == id))
         };
+        let count = siblings.members.len().max(siblings.numbered);
+        let mut numbered = count + 1;
         let id = id.unwrap_or_else(|| match &agent {
             Some(agent) if !taken(agent) => agent.as_str().into(),
-            None if members.is_empty() => "main".into(),
-            _ => (members.len() + 1..)
-                .map(|n| format!("t{n}"))
-                .find(|id| !taken(id))
-                .unwrap_or_default()
-                .into(),
+            None if count == 0 => "main".into(),
+            _ => {
+                let free = (count + 1..).find(|n| !taken(&format!("t{n}")));
+                numbered = free.unwrap_or(numbered);
+                format!("t{numbered}").into()
+            }
         });
-        members.push(key);
-        self.runs.insert(run.clone(), members);
+        siblings.members.push(key);
+        siblings.numbered = numbered;
+        self.runs.insert(run.clone(), siblings);
         let thread = Thread {
             run,
             id,
@@ -563,7 +614,7 @@ impl State {
             first: None,
             answered: 0,
             in_flight: Vec::new(),
-            failed: None,
+            last: None,
             insertion_off: false,
             bytes_per_token_milli: None,
             unread_writes: 0,
@@ -623,23 +674,27 @@ impl State {
 }
 
 impl Thread {
-    /// The same request is under way or has just failed.
-    fn knows(&self, body: u128) -> bool {
-        let is = |entry: &(u128, u32, u32)| entry.0 == body;
-        self.in_flight.iter().any(is) || self.failed.as_ref().is_some_and(is)
+    /// Turn and attempt of the request that this one repeats: the same bytes while the first is
+    /// under way or after it has failed, or after it was answered if the client says that it
+    /// tries again.
+    fn earlier(&self, body: u128, retries: u32) -> Option<(u32, u32)> {
+        let under_way = self.in_flight.iter().rev().find(|entry| entry.0 == body);
+        let ended = self
+            .last
+            .filter(|last| last.body == body && (!last.ok || retries > 0));
+        under_way
+            .map(|entry| (entry.1, entry.2))
+            .or_else(|| ended.map(|last| (last.turn, last.attempt)))
     }
 
-    /// Turn and attempt of a request, and takes note of it.
+    /// Turn and attempt of a request, and takes note of it. A first attempt that nobody here has
+    /// seen leaves this one to stand for its turn.
     fn number(&mut self, body: u128, retries: u32) -> (u32, u32) {
-        let earlier = self
-            .in_flight
-            .iter()
-            .rev()
-            .find(|entry| entry.0 == body)
-            .copied()
-            .or_else(|| self.failed.filter(|entry| entry.0 == body));
-        let (turn, attempt) = match earlier {
-            Some((_, turn, attempt)) => (turn, attempt.saturating_add(1)),
+        let (turn, attempt) = match self.earlier(body, retries) {
+            Some((turn, attempt)) => (
+                turn,
+                attempt.saturating_add(1).max(retries.saturating_add(1)),
+            ),
             None => {
                 let mut turns: Vec<u32> = self.in_flight.iter().map(|entry| entry.1).collect();
                 turns.sort_unstable();
@@ -648,7 +703,6 @@ impl Thread {
                 (self.answered.saturating_add(under_way).saturating_add(1), 1)
             }
         };
-        let attempt = attempt.max(retries.saturating_add(1));
         if self.in_flight.len() < MAX_IN_FLIGHT {
             self.in_flight.push((body, turn, attempt));
         }

@@ -210,13 +210,13 @@ fn a_thread_that_starts_with_the_prompt_of_a_pending_call_is_a_child() {
     let child = arrive(&registry, &talk(9, &[77]), ask);
     assert_eq!(child.run_id, parent.run_id);
     assert_eq!(child.parent_thread, Some(parent.thread_id.clone()));
-    let settled = registry.settle("toolu_1", 25).unwrap();
+    let settled = registry.settle(&parent, "toolu_1", 25).unwrap();
     assert_eq!(
         (settled.latency_ms, &settled.thread_id),
         (20, &parent.thread_id)
     );
     assert_eq!(
-        registry.settle("toolu_1", 30),
+        registry.settle(&parent, "toolu_1", 30),
         None,
         "a result settles once"
     );
@@ -312,4 +312,147 @@ fn memory_stays_bounded() {
         ok(&registry, &seat);
         assert!(registry.threads() <= 16);
     }
+}
+
+#[test]
+fn calls_of_the_same_id_belong_to_their_threads() {
+    let registry = Registry::default();
+    let ask = |run| Ask {
+        run: Some(run),
+        ..Ask::default()
+    };
+    let seats = ["a", "b"].map(|run| {
+        let seat = arrive(&registry, &talk(0, &[1]), ask(run));
+        let calls = vec![AskedCall {
+            id: "call_1".into(),
+            prompts: Vec::new(),
+        }];
+        let end = Answered {
+            ok: true,
+            calls,
+            ..Answered::default()
+        };
+        registry.answered(&seat, end);
+        seat
+    });
+    for seat in seats {
+        let settled = registry.settle(&seat, "call_1", 1).unwrap();
+        assert_eq!(settled.run_id, seat.run_id);
+        assert_eq!(registry.settle(&seat, "call_1", 1), None);
+    }
+}
+
+#[test]
+fn a_result_that_comes_in_another_thread_of_the_run_is_found() {
+    let registry = Registry::default();
+    let ask = || Ask {
+        run: Some("a"),
+        ..Ask::default()
+    };
+    let asker = arrive(&registry, &talk(0, &[1]), ask());
+    let calls = vec![AskedCall {
+        id: "call_1".into(),
+        prompts: Vec::new(),
+    }];
+    let end = Answered {
+        ok: true,
+        calls,
+        ..Answered::default()
+    };
+    registry.answered(&asker, end);
+    let other = arrive(&registry, &talk(9, &[5]), ask());
+    assert_ne!(other.thread_id, asker.thread_id);
+    let settled = registry.settle(&other, "call_1", 1).unwrap();
+    assert_eq!(settled.thread_id, asker.thread_id);
+}
+
+#[test]
+fn a_retry_of_what_nobody_saw_stands_for_its_turn_and_one_after_an_answer_does_not() {
+    let registry = Registry::default();
+    let ask = |retries| Ask {
+        retries,
+        ..Ask::default()
+    };
+    let late = arrive(&registry, &talk(0, &[1]), ask(2));
+    assert_eq!((late.turn, late.attempt), (1, 1));
+    ok(&registry, &late);
+    // The answer was complete here and did not reach the client.
+    let again = arrive(&registry, &talk(0, &[1]), ask(3));
+    assert_eq!(
+        (&again.run_id, again.turn, again.attempt),
+        (&late.run_id, 1, 4)
+    );
+}
+
+#[test]
+fn pictures_in_a_body_do_not_spoil_the_ratio_of_its_text() {
+    let registry = Registry::default();
+    let ratio_after = |prompt: (u64, u64), messages: &[u8]| {
+        let ask = || Ask {
+            run: Some("r"),
+            ..Ask::default()
+        };
+        let seat = arrive(&registry, &talk(0, messages), ask());
+        let end = Answered {
+            ok: true,
+            prompt: Some(prompt),
+            ..Answered::default()
+        };
+        registry.answered(&seat, end);
+        let grown: Vec<u8> = messages.iter().copied().chain([90, 91]).collect();
+        arrive(&registry, &talk(0, &grown), ask()).bytes_per_token_milli
+    };
+    assert_eq!(ratio_after((1_500, 5_000_000), &[1]), None);
+    assert_eq!(ratio_after((1_000, 3_500), &[2]), Some(3_500));
+    assert_eq!(
+        ratio_after((2_000, 5_000_000), &[2, 90, 91, 92, 93]),
+        Some(3_500)
+    );
+}
+
+#[test]
+fn one_id_for_thousands_of_conversations_stays_quick_and_their_names_differ() {
+    let registry = Registry::default();
+    let identity = Identity {
+        run: Some(("constant".into(), "header")),
+        ..Identity::default()
+    };
+    let mut names = std::collections::HashSet::new();
+    for n in 0..2_000_u128 {
+        let words = n.to_le_bytes();
+        let arrival = Arrival {
+            identity: &identity,
+            trace: None,
+            chain: &[words],
+            borders: &[1],
+            root: Some(Hash::default()),
+            model_root: None,
+            first: Some(words),
+            has_history: false,
+            history: &History::Whole,
+            body: n,
+            now_ms: 0,
+        };
+        let seat = registry.arrive(&arrival, Vec::new);
+        ok(&registry, &seat);
+        names.insert(seat.thread_id.to_string());
+    }
+    assert_eq!(names.len(), 2_000);
+    let state = registry.lock();
+    let members = &state.runs.get("constant").unwrap().members;
+    assert_eq!(members.len(), MAX_MEMBERS);
+    let oldest = state.threads.get(&members[0]).unwrap();
+    assert_eq!(&*oldest.id, "main", "the first stays the parent of all");
+}
+
+#[test]
+fn thousands_of_equal_openings_are_numbered_without_a_search() {
+    let registry = Registry::default();
+    let mut runs = std::collections::HashSet::new();
+    for _ in 0..5_000 {
+        let seat = arrive(&registry, &talk(0, &[1]), Ask::default());
+        ok(&registry, &seat);
+        runs.insert(seat.run_id);
+    }
+    assert_eq!(runs.len(), 5_000);
 }
