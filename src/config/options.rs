@@ -40,8 +40,9 @@ pub(super) const VARIABLES: [&str; 6] = [
     "PREFIXGATE_CACHE",
 ];
 
-/// Set by `prefixgate run` for its command, so not a misspelt setting in a nested one.
-const SET_BY_RUN: [&str; 2] = ["PREFIXGATE_URL", "PREFIXGATE_RUN"];
+/// Not settings of the configuration, but not misspelt either: the log filter, and what
+/// `prefixgate run` sets for its command.
+const OTHERS: [&str; 3] = ["PREFIXGATE_LOG", "PREFIXGATE_URL", "PREFIXGATE_RUN"];
 
 /// The variables of a process that the configuration looks at. An empty variable counts as unset.
 #[derive(Debug, Clone, Default)]
@@ -72,7 +73,7 @@ impl Environment {
     /// Variables with our prefix that mean nothing.
     pub(super) fn unknown(&self) -> impl Iterator<Item = &str> {
         let ours = |name: &&str| name.starts_with("PREFIXGATE_");
-        let known = |name: &&str| VARIABLES.contains(name) || SET_BY_RUN.contains(name);
+        let known = |name: &&str| VARIABLES.contains(name) || OTHERS.contains(name);
         self.0
             .keys()
             .map(String::as_str)

@@ -76,9 +76,14 @@ pub fn plan(situation: &Situation) -> Plan {
         return plan;
     }
     let free = MAX_MARKERS.saturating_sub(view.client_markers() as usize);
+    let taken = client_markers(view);
+    let tail_long = taken
+        .last()
+        .is_some_and(|(index, ttl)| *index >= view.head_len() && *ttl == Some(Ttl::H1));
     let mut filling = Filling {
         view,
-        taken: client_markers(view),
+        taken,
+        tail_long,
         placed: Vec::new(),
         reason: match view.auto_marker {
             Some(_) => "already_marked",
@@ -265,6 +270,8 @@ struct Filling<'a> {
     /// The client's and ours, in provider order.
     taken: Vec<(usize, Option<Ttl>)>,
     placed: Vec<(usize, Ttl)>,
+    /// The client's last marker stands in the conversation and is for one hour.
+    tail_long: bool,
     /// Why the last spot was not taken.
     reason: &'static str,
 }
@@ -288,15 +295,14 @@ impl Filling<'_> {
         }
     }
 
-    /// One hour where the client's markers are so all over, or where one follows; five minutes
-    /// otherwise. So a block has the same lifetime on the next turn, when the client's marker has
-    /// moved on and ours stands in its place.
+    /// One hour where a one-hour marker follows, or where the client keeps the conversation itself
+    /// so; five minutes, which are cheaper to write, otherwise. So a block has the same lifetime on
+    /// the next turn, when the client's marker has moved on and ours stands in its place.
     fn lifetime(&self, at: usize) -> Ttl {
-        let all_long = self.taken.iter().all(|(_, ttl)| *ttl == Some(Ttl::H1));
         let long_follows = self.taken[at..]
             .iter()
             .any(|(_, ttl)| *ttl == Some(Ttl::H1));
-        if (all_long && !self.taken.is_empty()) || long_follows {
+        if self.tail_long || long_follows {
             Ttl::H1
         } else {
             Ttl::M5

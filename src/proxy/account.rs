@@ -343,6 +343,7 @@ impl Open {
                 turn_id: record.id,
                 calls: asked.collect(),
                 prompt: prompt.map(|tokens| (tokens, self.body_bytes)),
+                cache: record.usage.read.zip(record.usage.written()),
                 now_ms,
             },
         );

@@ -12,11 +12,15 @@ use crate::prompt_cache::plan::{self, Situation};
 use crate::prompt_cache::splice;
 use crate::provider::view::{Block, BlockKind, History, RequestView, Role, Ttl};
 use crate::provider::{anthropic, decode, json};
-use crate::run::{Arrival, Identity, identify};
+use crate::run::{Arrival, Identity, Seat, identify};
 use crate::trace::{CallResult, CallStatus, Inspection, Placed};
 
 /// Bodies above this size are looked at in a way that lets other tasks move to another worker.
 const BLOCKING_BYTES: usize = 2 << 20;
+/// After this many turns in a row that wrote and read nothing, a thread gets no more markers ...
+const UNREAD_WRITES_MAX: u32 = 2;
+/// ... but for one turn in this many, which shows whether its prefix has become stable.
+const UNREAD_PROBE_TURNS: u32 = 16;
 /// Texts of a first message that are compared with pending prompts.
 const MAX_OPENING_TEXTS: usize = 8;
 
@@ -92,6 +96,11 @@ fn run(shared: &Shared, account: &mut Account, asking: &Asking<'_>, body: &Bytes
 
     let continues = matches!(view.history, History::Continues(_));
     if shared.config.cache == CachePolicy::Off {
+        return untouched(continues);
+    }
+    if account.seat().is_some_and(writes_for_nothing) {
+        account.warn("cache_never_read");
+        shared.metrics.plan_skipped("never_read");
         return untouched(continues);
     }
     let plan = plan_markers(shared, account, asking, &view);
@@ -277,6 +286,11 @@ fn plan_markers(
         root_seen: seat.is_some_and(|s| s.root_seen),
         insertion_off: seat.is_some_and(|s| s.insertion_off),
     })
+}
+
+/// Something before the markers changes with every turn: each write is a premium for nothing.
+fn writes_for_nothing(seat: &Seat) -> bool {
+    seat.unread_writes >= UNREAD_WRITES_MAX && !seat.turn.is_multiple_of(UNREAD_PROBE_TURNS)
 }
 
 /// Hashes of the texts of the first message, trimmed, as pending prompts are hashed.

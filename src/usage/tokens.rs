@@ -31,6 +31,12 @@ impl Usage {
             .checked_add(self.write_1h?)
     }
 
+    /// Tokens written, of both lifetimes. `None` unless both are known.
+    #[must_use]
+    pub fn written(&self) -> Option<u64> {
+        self.write_5m?.checked_add(self.write_1h?)
+    }
+
     /// `read / (read + write + uncached)`, `None` for an unknown or empty prompt.
     #[must_use]
     pub fn hit_ratio(&self) -> Option<f64> {

@@ -327,6 +327,21 @@ fn lifetimes_keep_their_order_and_the_clients_style() {
     );
     assert_eq!(with("1h", "5m"), ["tools[1] 1h", "messages[2].content[0]"]);
     assert_eq!(with("", "5m"), ["tools[1]", "messages[2].content[0]"]);
+    // A lasting head says nothing about the conversation; a lasting conversation does.
+    let mut head = agent();
+    head["system"][1] = marked(text("careful"), "1h");
+    assert_eq!(
+        added(&head),
+        [
+            "tools[1] 1h",
+            "messages[2].content[0]",
+            "messages[4].content[1]"
+        ]
+    );
+    let mut tail = agent();
+    tail["messages"][4]["content"][0]["cache_control"] = json!({"type": "ephemeral", "ttl": "1h"});
+    let last = "messages[4].content[1] 1h".to_owned();
+    assert_eq!(added(&tail).last(), Some(&last));
     let with = |system: &str, last: &str| {
         let mut request = agent();
         request["system"][1] = marked(text("careful"), system);

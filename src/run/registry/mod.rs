@@ -87,6 +87,8 @@ pub struct Seat {
     pub insertion_off: bool,
     /// Bytes of body per 1000 tokens of prompt, as this thread's exact usage showed.
     pub bytes_per_token_milli: Option<u32>,
+    /// The thread's newest turns in a row that wrote to the provider's cache and read nothing.
+    pub unread_writes: u32,
     key: u64,
     body: u128,
 }
@@ -115,6 +117,8 @@ pub struct Answered {
     pub calls: Vec<AskedCall>,
     /// Exact tokens of the prompt and the bytes of the body they came from.
     pub prompt: Option<(u64, u64)>,
+    /// Tokens read from and written to the provider's cache, where known.
+    pub cache: Option<(u64, u64)>,
     /// UTC milliseconds.
     pub now_ms: i64,
 }
@@ -168,6 +172,7 @@ struct Thread {
     failed: Option<(u128, u32, u32)>,
     insertion_off: bool,
     bytes_per_token_milli: Option<u32>,
+    unread_writes: u32,
     last_ms: i64,
 }
 
@@ -183,6 +188,8 @@ struct State {
     roots: Bounded<Hash, ()>,
     /// The newest thread of each first message, for clients that name nothing.
     firsts: Bounded<Hash, u64>,
+    /// How many runs a first message has begun.
+    openings: Bounded<Hash, u32>,
 }
 
 /// All live lineages. Bounded; what was not touched longest is forgotten first.
@@ -211,6 +218,7 @@ impl Registry {
             prompts: Bounded::new(MAX_PROMPTS),
             roots: Bounded::new(MAX_ROOTS),
             firsts: Bounded::new(threads),
+            openings: Bounded::new(threads),
         };
         Self {
             state: Mutex::new(state),
@@ -276,6 +284,11 @@ impl Registry {
             && let Some(milli) = (bytes * 1000).checked_div(tokens)
         {
             thread.bytes_per_token_milli = u32::try_from(milli).ok();
+        }
+        match end.cache {
+            Some((0, 1..)) => thread.unread_writes = thread.unread_writes.saturating_add(1),
+            Some((1.., _)) => thread.unread_writes = 0,
+            _ => {}
         }
         if let Some(id) = end.response_id {
             state.answers.insert(id, (seat.key, end.end));
@@ -491,22 +504,27 @@ impl State {
 
     /// A run named after the conversation's opening, so that a restarted gateway names it alike;
     /// numbered when the same opening has begun another run before.
-    fn content_run(&self, a: &Arrival<'_>) -> Arc<str> {
+    fn content_run(&mut self, a: &Arrival<'_>) -> Arc<str> {
         let Some(first) = a.first else {
             return "unknown".into();
         };
         let name = content_name(first);
-        let free = (1_u32..).map(|n| {
-            if n == 1 {
-                name.clone()
-            } else {
-                format!("{name}-{n}")
+        let begun = self.openings.get(&first).copied().unwrap_or(0);
+        // Names of an earlier process may be taken already, so a number is tried before it is used;
+        // each is tried once, since the count only grows.
+        let mut number = begun.saturating_add(1);
+        let name = loop {
+            let candidate = match number {
+                1 => name.clone(),
+                n => format!("{name}-{n}"),
+            };
+            if number == u32::MAX || self.runs.get(candidate.as_str()).is_none() {
+                break candidate;
             }
-        });
-        let name = free
-            .into_iter()
-            .find(|name| self.runs.get(name.as_str()).is_none());
-        name.unwrap_or_default().into()
+            number += 1;
+        };
+        self.openings.insert(first, number);
+        name.into()
     }
 
     fn open(
@@ -548,6 +566,7 @@ impl State {
             failed: None,
             insertion_off: false,
             bytes_per_token_milli: None,
+            unread_writes: 0,
             last_ms: 0,
         };
         self.threads.insert(key, thread);
@@ -576,6 +595,7 @@ impl State {
             root_seen: false,
             insertion_off: false,
             bytes_per_token_milli: None,
+            unread_writes: 0,
             key: found.key,
             body: a.body,
         };
@@ -593,6 +613,7 @@ impl State {
         seat.parent_thread = thread.parent.clone();
         seat.insertion_off = thread.insertion_off;
         seat.bytes_per_token_milli = thread.bytes_per_token_milli;
+        seat.unread_writes = thread.unread_writes;
         if let Some(run) = self.runs.remove(&seat.run_id) {
             // Renews the run beside its thread.
             self.runs.insert(seat.run_id.clone(), run);

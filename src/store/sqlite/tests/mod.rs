@@ -14,6 +14,7 @@ use crate::usage::Usage;
 
 mod answers;
 mod files;
+#[cfg(target_os = "linux")]
 mod measure;
 mod retention;
 mod writing;
