@@ -210,9 +210,20 @@ async fn claude(policy: &str, session: &str, prompt: &str) -> (Finished, Outcome
         claude_code(&gateway_url, session, prompt),
     );
     let finished = gateway.finish().await;
-    assert_eq!(got, expected, "log: {}", finished.log());
+    if breaks(prompt) {
+        assert_eq!(got.code, expected.code, "log: {}", finished.log());
+        assert_eq!(got.said["result"], expected.said["result"]);
+    } else {
+        assert_eq!(got, expected, "log: {}", finished.log());
+    }
     assert_eq!(asked(finished.front()), asked(&direct.relay));
     (finished, got)
+}
+
+/// Whether a connection is broken on purpose. How much of what came before the break a client has
+/// read by then, and so the name of its error or its own count of turns, is chance.
+fn breaks(prompt: &str) -> bool {
+    prompt.contains("[[inject:drop")
 }
 
 fn nothing(_: &Exchange) -> bool {
@@ -303,7 +314,12 @@ async fn sdk(
         sdk.run(&gateway_url, mode, prompt),
     );
     let finished = gateway.finish().await;
-    assert_eq!(got, expected, "log: {}", finished.log());
+    if breaks(prompt) {
+        assert_eq!(got.code, expected.code, "log: {}", finished.log());
+        assert_eq!(got.said["answers"], expected.said["answers"]);
+    } else {
+        assert_eq!(got, expected, "log: {}", finished.log());
+    }
     if config.is_none() {
         assert_eq!(asked(finished.front()), asked(&direct.relay));
     }
@@ -344,30 +360,29 @@ async fn sdk_fails_alike(kind: Sdk, mode: &str) {
     }
 }
 
-/// With `threads = "replay"` the SDK sends whole histories, so that they can be marked.
+/// With `threads = "replay"` each continuation is refused; the SDK replays the whole history, and
+/// after two refusals in a row it gives threads up. From then on its requests can be marked.
 async fn sdk_replays(kind: Sdk) {
     let config = "[anthropic]\nthreads = \"replay\"\n";
-    let (finished, outcome) = sdk(kind, "tools", SDK_PLAN, "fill", Some(config)).await;
+    let plan = "Please do the test steps. [[plan:shell_ok,shell_ok,shell_ok,shell_fail,end]]";
+    let (finished, outcome) = sdk(kind, "tools", plan, "fill", Some(config)).await;
     assert_eq!(outcome.code, Some(0), "{outcome:#?}");
     let here = |e: &Exchange| e.response.as_ref().is_some_and(|r| r.status() == 404);
-    let refused = finished
-        .front()
-        .exchanges()
-        .iter()
-        .filter(|e| here(e))
-        .count();
-    assert!(refused > 0, "no continuation was refused");
+    let fronts = finished.front().exchanges();
+    assert_eq!(fronts.iter().filter(|e| here(e)).count(), 2);
     let pairs = compare(&finished, here);
-    assert_eq!(pairs.iter().filter(|pair| pair.is_turn()).count(), 3);
+    assert_eq!(pairs.iter().filter(|pair| pair.is_turn()).count(), 5);
     for pair in &pairs {
         let body: Value = serde_json::from_slice(&pair.back.request.body).unwrap();
         assert!(body["system"].is_string() || body["system"].is_array());
         assert!(body["tools"].is_array());
+        // Which markers the provider takes in a thread is not known, so there are none of ours.
+        assert_eq!(pair.added > 0, body.get("thread").is_none(), "{body}");
     }
-    assert!(pairs.iter().any(|pair| pair.added > 0));
     let run = finished.run("r1").await;
-    assert_eq!(run["turns"], 3, "{run:#}");
-    assert!(ratio(&run) > 0.5, "{run:#}");
+    assert_eq!(run["turns"], 5, "{run:#}");
+    let turns = finished.turns("r1").await;
+    assert!(ratio(turns.last().unwrap()) > 0.9, "{turns:#?}");
 }
 
 /// Counting tokens and listing models are passed on and are not turns.

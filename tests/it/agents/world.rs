@@ -41,6 +41,9 @@ impl Running {
         let mut child = Command::new(program())
             .args(args)
             .env("NO_COLOR", "1")
+            // Settings of whoever runs the tests.
+            .env_remove("PREFIXGATE_CONFIG")
+            .env_remove("PREFIXGATE_LOG")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(errors)
