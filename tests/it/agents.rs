@@ -211,10 +211,10 @@ async fn claude(policy: &str, session: &str, prompt: &str) -> (Finished, Outcome
     );
     let finished = gateway.finish().await;
     if breaks(prompt) {
-        assert_eq!(got.code, expected.code, "log: {}", finished.log());
+        assert_eq!(got.code, expected.code, "{}", finished.story());
         assert_eq!(got.said["result"], expected.said["result"]);
     } else {
-        assert_eq!(got, expected, "log: {}", finished.log());
+        assert_eq!(got, expected, "{}", finished.story());
     }
     assert_eq!(asked(finished.front()), asked(&direct.relay));
     (finished, got)
@@ -315,10 +315,10 @@ async fn sdk(
     );
     let finished = gateway.finish().await;
     if breaks(prompt) {
-        assert_eq!(got.code, expected.code, "log: {}", finished.log());
+        assert_eq!(got.code, expected.code, "{}", finished.story());
         assert_eq!(got.said["answers"], expected.said["answers"]);
     } else {
-        assert_eq!(got, expected, "log: {}", finished.log());
+        assert_eq!(got, expected, "{}", finished.story());
     }
     if config.is_none() {
         assert_eq!(asked(finished.front()), asked(&direct.relay));

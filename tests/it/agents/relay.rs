@@ -2,6 +2,7 @@
 //! around the gateway, so that what a client sent and what the provider got can be compared without
 //! trusting either end.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -37,6 +38,7 @@ struct Broken;
 pub struct Relay {
     address: SocketAddr,
     wires: Arc<Mutex<Vec<Arc<Mutex<Wire>>>>>,
+    troubles: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
 }
 
@@ -48,16 +50,31 @@ impl Relay {
         let wires: Arc<Mutex<Vec<Arc<Mutex<Wire>>>>> = Arc::default();
         let kept = Arc::clone(&wires);
         let clock = Arc::new(AtomicU64::new(0));
+        let troubles: Arc<Mutex<Vec<String>>> = Arc::default();
+        let noted = Arc::clone(&troubles);
         let task = tokio::spawn(async move {
-            while let Ok((caller, _)) = listener.accept().await {
+            loop {
+                let caller = match listener.accept().await {
+                    Ok((caller, _)) => caller,
+                    Err(error) => {
+                        noted.lock().unwrap().push(format!("accept: {error}"));
+                        return;
+                    }
+                };
+                let (clock, noted) = (Arc::clone(&clock), Arc::clone(&noted));
                 let wire: Arc<Mutex<Wire>> = Arc::default();
                 kept.lock().unwrap().push(Arc::clone(&wire));
-                tokio::spawn(connect(caller, target, wire, Arc::clone(&clock)));
+                tokio::spawn(async move {
+                    if let Err(error) = connect(caller, target, wire, clock).await {
+                        noted.lock().unwrap().push(format!("connect: {error}"));
+                    }
+                });
             }
         });
         Self {
             address,
             wires,
+            troubles,
             task,
         }
     }
@@ -65,6 +82,11 @@ impl Relay {
     /// Where callers connect.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// What went wrong in the relay itself: a test that fails then says nothing of the gateway.
+    pub fn troubles(&self) -> Vec<String> {
+        self.troubles.lock().unwrap().clone()
     }
 
     /// Everything so far, in the order in which the requests began.
@@ -101,12 +123,10 @@ async fn connect(
     target: SocketAddr,
     wire: Arc<Mutex<Wire>>,
     clock: Arc<AtomicU64>,
-) {
-    let Ok(callee) = TcpStream::connect(target).await else {
-        return;
-    };
-    caller.set_nodelay(true).unwrap();
-    callee.set_nodelay(true).unwrap();
+) -> io::Result<()> {
+    let callee = TcpStream::connect(target).await?;
+    caller.set_nodelay(true)?;
+    callee.set_nodelay(true)?;
     let (caller_read, caller_write) = caller.into_split();
     let (callee_read, callee_write) = callee.into_split();
     let up = {
@@ -124,6 +144,7 @@ async fn connect(
     });
     // The first broken direction drops the other and with it both connections.
     let _ = tokio::try_join!(up, down);
+    Ok(())
 }
 
 /// Copies one direction. An orderly end is passed on as one; a reset ends both directions and is

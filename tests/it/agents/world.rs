@@ -44,6 +44,7 @@ impl Running {
             // Settings of whoever runs the tests.
             .env_remove("PREFIXGATE_CONFIG")
             .env_remove("PREFIXGATE_LOG")
+            .env_remove("PREFIXGATE_TEST_CACHE")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(errors)
@@ -205,6 +206,25 @@ impl Finished {
     /// What the gateway logged.
     pub fn log(&self) -> String {
         self.gateway.running.log()
+    }
+
+    /// The log and what the relays saw, for the message of a failed test.
+    pub fn story(&self) -> String {
+        let mut story = format!("log: {}", self.log());
+        for (name, relay) in [("front", self.front()), ("back", self.back())] {
+            story += &format!("{name} relay: troubles {:?}\n", relay.troubles());
+            for exchange in relay.exchanges() {
+                let answer = exchange.response.as_ref();
+                let answer = answer.map(|r| (r.status(), r.body.len(), r.complete));
+                let request = &exchange.request;
+                story += &format!(
+                    "  {} ({} bytes) -> {answer:?}\n",
+                    request.start,
+                    request.body.len()
+                );
+            }
+        }
+        story
     }
 
     /// The relay between client and gateway.
