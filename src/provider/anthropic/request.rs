@@ -119,7 +119,10 @@ impl Reader<'_> {
         if !self.walk.enter(b'{')? {
             return Err("json_object_expected");
         }
-        let (mut top, mut seen, mut first) = (Top::default(), Seen::default(), true);
+        let (mut top, mut seen, mut first) = (Top {
+            talk: Vec::with_capacity(self.expected_messages() * 2),
+            ..Top::default()
+        }, Seen::default(), true);
         while let Some(key) = self.walk.key(&mut first)? {
             let bit = match key.as_ref() {
                 b"messages" => {
@@ -415,6 +418,11 @@ impl Reader<'_> {
     }
 
     /// Puts the sections in provider order and reads what needs all of them.
+    /// A guess that saves growing the lists step by step.
+    fn expected_messages(&self) -> usize {
+        (self.body.len() / 1024).clamp(4, 512)
+    }
+
     fn assemble(mut self, top: Top) -> RequestView {
         self.out.tools = top.tools.len() as u32;
         self.sessions(&top);
