@@ -139,19 +139,30 @@ impl Tee {
     fn end(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
         if let Some(reading) = &mut self.reading {
             reading.reader.end(self.account.inferred_ttl());
-            let answer = reading.reader.answer();
-            if self.account.answered_ok() && !answer.finished && answer.error.is_none() {
-                let what = if reading.stream {
-                    "its terminal event"
-                } else {
-                    "the end of its JSON"
-                };
-                return self.break_off(cx, End::Cut(format!("the upstream ended before {what}")));
-            }
+        }
+        if let Some(cut) = self.cut_short() {
+            return self.break_off(cx, cut);
         }
         self.finish(End::Complete);
         self.done = true;
         Poll::Ready(None)
+    }
+
+    /// Whether an answer that has ended lacks its end. One that is no answer of this API at all (a
+    /// page of an intermediary) may well be whole.
+    fn cut_short(&self) -> Option<End> {
+        let reading = self.reading.as_ref()?;
+        let answer = reading.reader.answer();
+        let foreign = answer.warnings.contains(&"answer_unreadable");
+        if !self.account.answered_ok() || answer.finished || answer.error.is_some() || foreign {
+            return None;
+        }
+        let what = if reading.stream {
+            "its terminal event"
+        } else {
+            "the end of its JSON"
+        };
+        Some(End::Cut(format!("the upstream ended before {what}")))
     }
 
     fn break_off(
@@ -218,18 +229,20 @@ impl Drop for Tee {
         {
             reading.reader.end(self.account.inferred_ttl());
         }
-        let finished = self.reading.as_ref().is_some_and(|r| {
-            let answer = r.reader.answer();
-            answer.finished || (whole && answer.error.is_some())
-        });
         // Codex closes right after the terminal event: that client has its answer.
-        let readable = self.reading.is_some() && self.account.answered_ok();
-        let complete = if readable { finished } else { whole };
-        self.finish(if complete {
+        let finished = self.account.answered_ok()
+            && self
+                .reading
+                .as_ref()
+                .is_some_and(|r| r.reader.answer().finished);
+        let end = if whole {
+            self.cut_short().unwrap_or(End::Complete)
+        } else if finished {
             End::Complete
         } else {
             End::ClientGone
-        });
+        };
+        self.finish(end);
     }
 }
 
