@@ -20,7 +20,9 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, USER_AGENT};
+use http::header::{
+    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT,
+};
 use http::{Method, Request, Response, StatusCode, Version, request};
 use hyper::body::Incoming;
 
@@ -120,8 +122,9 @@ pub async fn serve(
         &upstream.name,
         &upstream.price_provider,
     );
-    let upgrade = headers::wants_upgrade(request.headers());
-    let expects = request.headers().contains_key(EXPECT);
+    let turn = route.kind == RequestKind::Turn;
+    // A turn is answered as one, whatever else the client would like: an upgrade may be ignored.
+    let upgrade = headers::wants_upgrade(request.headers()).filter(|_| !turn);
     let (mut parts, body) = request.into_parts();
     let mut labels = route.labels.clone();
     headers::to_upstream(&mut parts.headers, &mut labels);
@@ -129,10 +132,15 @@ pub async fn serve(
     let unframed = parts.version == Version::HTTP_10;
 
     if ambiguous {
-        let message = "prefixgate: the request frames its body twice (content-length and \
-                       transfer-encoding); nothing was forwarded";
+        let message = "prefixgate: the framing of the request's body is ambiguous (content-length \
+                       beside transfer-encoding, or a transfer coding other than chunked); nothing \
+                       was forwarded";
         let refusal = Refusal::bad_request(message.into());
-        return refuse(account, refusal, Outcome::ClientError, upstream.format);
+        let mut response = refuse(account, refusal, Outcome::ClientError, upstream.format);
+        // Nobody knows where the next request would begin.
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+        return response;
     }
     let uri = match route::join(&upstream, &route.target) {
         Ok(uri) => uri,
@@ -148,9 +156,8 @@ pub async fn serve(
     if let Some(protocol) = upgrade {
         return tunnel::open(shared, account, parts, body, protocol, &upstream).await;
     }
-    let turn = route.kind == RequestKind::Turn;
     let sent = if turn {
-        let taken = match shared.budget.read(body, expects).await {
+        let taken = match shared.budget.read(body).await {
             Ok(taken) => taken,
             Err(error) => return refuse_intake(account, error, upstream.format),
         };

@@ -11,6 +11,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::Context;
+use http::StatusCode;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -244,9 +245,11 @@ fn connection(stream: TcpStream, shared: &Arc<Shared>, graceful: &GracefulShutdo
         service_fn(move |request| {
             let (shared, tap) = (shared.clone(), tap.clone());
             async move {
-                let ambiguous = tap.framed_twice(request.headers());
+                let ambiguous = tap.ambiguous(request.headers());
                 let response = proxy::serve(shared, request, ambiguous).await;
-                tap.expect_head();
+                if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                    tap.give_up();
+                }
                 Ok::<_, Infallible>(response)
             }
         })
