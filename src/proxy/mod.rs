@@ -33,7 +33,7 @@ use self::prepare::{Asking, Prepared};
 use self::refusal::Refusal;
 use self::route::{Route, Router};
 use self::tee::{Reading, Tee};
-use self::upstream::{SendBody, UpstreamClient};
+use self::upstream::{Clients, SendBody, UpstreamClient};
 use crate::config::{Config, Format, Threads};
 use crate::prompt_cache::chain::Hasher;
 use crate::provider::anthropic::response::{Limits, Reader, Shape};
@@ -58,7 +58,7 @@ pub struct Shared {
     /// The way to the upstreams.
     pub router: Router,
     /// Connections to them.
-    pub client: UpstreamClient,
+    pub clients: Clients,
     /// Memory for bodies.
     pub budget: Budget,
     /// Keyed hashes.
@@ -115,6 +115,9 @@ pub async fn serve(
             return refuse(account, refusal, Outcome::ClientError, format);
         }
     };
+    if *request.method() == Method::CONNECT {
+        return refuse_tunnel(&shared);
+    }
     let upstream = route.upstream.clone();
     let mut account = Account::open(
         &shared,
@@ -196,19 +199,25 @@ pub async fn serve(
         answer
     } else {
         let request = Request::from_parts(parts, SendBody::Stream(body));
-        send(&shared, &upstream.name, request).await
+        send(&shared, &shared.clients.pooled, &upstream.name, request).await
     };
     let method_is_head = account
         .record()
         .is_some_and(|r| r.method == Method::HEAD.as_str());
-    match sent {
+    match sent.and_then(|answer| not_switched(&upstream.name, answer)) {
         Ok(answer) => pass_on(&shared, account, answer, turn && !method_is_head, unframed),
-        Err(refusal) => refuse(
-            account,
-            refusal,
-            Outcome::UpstreamUnreachable,
-            upstream.format,
-        ),
+        Err((refusal, outcome)) => refuse(account, refusal, outcome, upstream.format),
+    }
+}
+
+/// Why there is no answer, and whose doing that is.
+type Unanswered = (Refusal, Outcome);
+
+/// A client that takes the gateway for a forward proxy.
+fn refuse_tunnel(shared: &Arc<Shared>) -> Response<ReplyBody> {
+    let mut account = Account::open(shared, RequestKind::Other, "none", "none");
+    if let Some(record) = account.record() {
+        record.method = Method::CONNECT.to_string();
     }
 }
 
@@ -229,6 +238,33 @@ fn describe(
     };
     record.credential = raw.map(|_| hex(&hash[..8]));
     record.method = parts.method.as_str().to_owned();
+    let refusal = Refusal {
+        status: StatusCode::METHOD_NOT_ALLOWED,
+        kind: "invalid_request_error",
+        message: "prefixgate: this is no forward proxy; set the client's base URL (such as \
+                  ANTHROPIC_BASE_URL) to this address instead of HTTPS_PROXY"
+            .to_owned(),
+        retry: Some(false),
+    };
+    let format = shared
+        .config
+        .upstreams
+        .first()
+        .map_or(Format::OpenAi, |u| u.format);
+    refuse(account, refusal, Outcome::ClientError, format)
+}
+
+/// `101` to a request that did not ask for it would leave the client with a connection that
+/// nobody reads.
+fn not_switched(
+    upstream: &str,
+    answer: Response<Incoming>,
+) -> Result<Response<Incoming>, Unanswered> {
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(answer);
+    }
+    let refusal = Refusal::unreachable(upstream, "it switched protocols without being asked");
+    Err((refusal, Outcome::UpstreamError))
     let path = route.target.split('?').next().unwrap_or_default();
     record.path = crate::text::prefix(path, MAX_PATH_BYTES).to_owned();
     record.app = labels
@@ -251,15 +287,16 @@ async fn send_turn(
     mut parts: request::Parts,
     prepared: Prepared,
     original: Bytes,
-) -> Result<Response<Incoming>, Refusal> {
+) -> Result<Response<Incoming>, Unanswered> {
+    let client = &shared.clients.pooled;
     if !prepared.edited {
         let request = Request::from_parts(parts, SendBody::pieces(prepared.pieces));
-        return send(shared, upstream, request).await;
+        return send(shared, client, upstream, request).await;
     }
     let untouched = parts.clone();
     prepare::fit_headers(&mut parts.headers, &prepared.pieces);
     let request = Request::from_parts(parts, SendBody::pieces(prepared.pieces));
-    let answer = send(shared, upstream, request).await?;
+    let answer = send(shared, client, upstream, request).await?;
     if answer.status() != StatusCode::BAD_REQUEST {
         return Ok(answer);
     }
@@ -291,29 +328,40 @@ async fn send(
     shared: &Shared,
     upstream: &str,
     request: Request<SendBody>,
-) -> Result<Response<Incoming>, Refusal> {
+) -> Result<Response<Incoming>, Unanswered> {
     let limit = shared.config.idle_timeout;
-    match tokio::time::timeout(limit, shared.client.request(request)).await {
+    match tokio::time::timeout(limit, client.request(request)).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => {
             let what = if error.is_connect() {
                 "it could not be connected to"
             } else {
                 "the connection broke before the answer (the request was not sent again)"
+        client,
             };
-            Err(Refusal::unreachable(
-                upstream,
-                &format!("{what}: {}", tee::chain(&error)),
-            ))
+            let refusal =
+                Refusal::unreachable(upstream, &format!("{what}: {}", tee::chain(&error)));
+            Err((refusal, Outcome::UpstreamUnreachable))
         }
-        Err(_elapsed) => Err(Refusal::silent(upstream, limit)),
+        Err(_elapsed) => {
+            let refusal = Refusal::silent(upstream, limit);
+            Err((refusal, Outcome::UpstreamUnreachable))
+        }
     }
+    client: &UpstreamClient,
 }
 
 /// Passes an answer on: head at once, body by the tee.
 fn pass_on(
     shared: &Shared,
     mut account: Account,
+        Ok(Err(error)) if upstream::client_broke(&error) => {
+            let why = format!(
+                "prefixgate: the client's body ended early: {}",
+                tee::chain(&error)
+            );
+            Err((Refusal::bad_request(why), Outcome::ClientAbort))
+        }
     answer: Response<Incoming>,
     read: bool,
     unframed: bool,

@@ -10,9 +10,8 @@ use hyper_util::rt::TokioIo;
 use super::account::{Account, End};
 use super::body::ReplyBody;
 use super::upstream::SendBody;
-use super::{Shared, pass_on, refuse, send};
+use super::{Shared, not_switched, pass_on, refuse, send};
 use crate::config::Upstream;
-use crate::trace::Outcome;
 
 /// Forwards an upgrade request and, on `101`, joins the two connections.
 pub async fn open(
@@ -29,20 +28,17 @@ pub async fn open(
         .insert(CONNECTION, HeaderValue::from_static("upgrade"));
     parts.headers.insert(UPGRADE, protocol);
     let request = Request::from_parts(parts, SendBody::Stream(body));
-    let mut answer = match send(&shared, &upstream.name, request).await {
-        Ok(answer) => answer,
-        Err(refusal) => {
-            return refuse(
-                account,
-                refusal,
-                Outcome::UpstreamUnreachable,
-                upstream.format,
-            );
+    let sent = send(&shared, &shared.clients.upgrades, &upstream.name, request).await;
+    let (mut answer, client_side) = match (sent, client_side) {
+        (Ok(answer), Some(client_side)) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            (answer, client_side)
         }
-    };
-    let (Some(client_side), StatusCode::SWITCHING_PROTOCOLS) = (client_side, answer.status())
-    else {
-        return pass_on(&shared, account, answer, false, false);
+        (sent, _) => {
+            return match sent.and_then(|answer| not_switched(&upstream.name, answer)) {
+                Ok(answer) => pass_on(&shared, account, answer, false, false),
+                Err((refusal, outcome)) => refuse(account, refusal, outcome, upstream.format),
+            };
+        }
     };
     let protocol = answer.headers().get(UPGRADE).cloned();
     let upstream_side = hyper::upgrade::on(&mut answer);

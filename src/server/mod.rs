@@ -74,7 +74,7 @@ impl Gateway {
         }
         let prices = PriceBook::new(&config.prices).context("the price data is not usable")?;
         let metrics = Metrics::new(&config.app_labels).context("the metric set is not usable")?;
-        let client = proxy::upstream::client(&config)?;
+        let clients = proxy::upstream::clients(&config)?;
         let router = Router::new(&config.upstreams).context("no upstream is configured")?;
 
         let listener = bind(config.listen, "server.listen").await?;
@@ -90,7 +90,7 @@ impl Gateway {
             .context("the recorder's thread cannot be started")?;
         let shared = Arc::new(Shared {
             router,
-            client,
+            clients,
             budget: Budget::new(config.max_body_bytes, config.buffered_bytes),
             hasher,
             registry,
