@@ -25,6 +25,7 @@ use http::header::{
 };
 use http::{Method, Request, Response, StatusCode, Version, request};
 use hyper::body::Incoming;
+use tokio::sync::{Notify, watch};
 
 use self::account::{Account, End, hex};
 use self::body::ReplyBody;
@@ -73,9 +74,27 @@ pub struct Shared {
     pub metrics: Metrics,
     /// Models already complained about.
     pub unpriced: Mutex<HashSet<String>>,
+    /// Told when no request is under way any more.
+    pub idle: Notify,
+    /// Turns `true` when what still runs is cut by the shutdown.
+    pub cut: watch::Sender<bool>,
 }
 
 impl Shared {
+    /// Waits until no request is under way: all accounts are closed, their records handed over.
+    pub async fn quiet(&self) {
+        loop {
+            let idle = self.idle.notified();
+            tokio::pin!(idle);
+            // From here on no change is missed.
+            idle.as_mut().enable();
+            if self.metrics.in_flight.get() <= 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+
     /// Logs a model without a price, once.
     fn warn_unpriced(&self, model: &str, reason: &str) {
         let mut logged = self.unpriced.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,6 +115,9 @@ pub async fn serve(
     request: Request<Incoming>,
     ambiguous: bool,
 ) -> Response<ReplyBody> {
+    if *request.method() == Method::CONNECT {
+        return refuse_tunnel(&shared);
+    }
     let target = request.uri().path_and_query().map_or("/", |t| t.as_str());
     let route = match shared.router.route(request.method(), target) {
         Ok(route) => route,
@@ -115,9 +137,6 @@ pub async fn serve(
             return refuse(account, refusal, Outcome::ClientError, format);
         }
     };
-    if *request.method() == Method::CONNECT {
-        return refuse_tunnel(&shared);
-    }
     let upstream = route.upstream.clone();
     let mut account = Account::open(
         &shared,
@@ -219,25 +238,6 @@ fn refuse_tunnel(shared: &Arc<Shared>) -> Response<ReplyBody> {
     if let Some(record) = account.record() {
         record.method = Method::CONNECT.to_string();
     }
-}
-
-/// Writes what is known from the head into the record; returns the hash of the credential.
-fn describe(
-    shared: &Shared,
-    account: &mut Account,
-    parts: &request::Parts,
-    route: &Route,
-    labels: &Labels,
-) -> crate::prompt_cache::chain::Hash {
-    let raw = headers::credential(&parts.headers);
-    let hash = shared
-        .hasher
-        .keyed("credential", raw.map_or(&b""[..], |v| v.as_bytes()));
-    let Some(record) = account.record() else {
-        return hash;
-    };
-    record.credential = raw.map(|_| hex(&hash[..8]));
-    record.method = parts.method.as_str().to_owned();
     let refusal = Refusal {
         status: StatusCode::METHOD_NOT_ALLOWED,
         kind: "invalid_request_error",
@@ -265,6 +265,25 @@ fn not_switched(
     }
     let refusal = Refusal::unreachable(upstream, "it switched protocols without being asked");
     Err((refusal, Outcome::UpstreamError))
+}
+
+/// Writes what is known from the head into the record; returns the hash of the credential.
+fn describe(
+    shared: &Shared,
+    account: &mut Account,
+    parts: &request::Parts,
+    route: &Route,
+    labels: &Labels,
+) -> crate::prompt_cache::chain::Hash {
+    let raw = headers::credential(&parts.headers);
+    let hash = shared
+        .hasher
+        .keyed("credential", raw.map_or(&b""[..], |v| v.as_bytes()));
+    let Some(record) = account.record() else {
+        return hash;
+    };
+    record.credential = raw.map(|_| hex(&hash[..8]));
+    record.method = parts.method.as_str().to_owned();
     let path = route.target.split('?').next().unwrap_or_default();
     record.path = crate::text::prefix(path, MAX_PATH_BYTES).to_owned();
     record.app = labels
@@ -318,6 +337,7 @@ async fn send_turn(
     drop(answer);
     send(
         shared,
+        client,
         upstream,
         Request::from_parts(untouched, SendBody::pieces(vec![original])),
     )
@@ -326,18 +346,25 @@ async fn send_turn(
 
 async fn send(
     shared: &Shared,
+    client: &UpstreamClient,
     upstream: &str,
     request: Request<SendBody>,
 ) -> Result<Response<Incoming>, Unanswered> {
     let limit = shared.config.idle_timeout;
     match tokio::time::timeout(limit, client.request(request)).await {
         Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) if upstream::client_broke(&error) => {
+            let why = format!(
+                "prefixgate: the client's body ended early: {}",
+                tee::chain(&error)
+            );
+            Err((Refusal::bad_request(why), Outcome::ClientAbort))
+        }
         Ok(Err(error)) => {
             let what = if error.is_connect() {
                 "it could not be connected to"
             } else {
                 "the connection broke before the answer (the request was not sent again)"
-        client,
             };
             let refusal =
                 Refusal::unreachable(upstream, &format!("{what}: {}", tee::chain(&error)));
@@ -348,20 +375,12 @@ async fn send(
             Err((refusal, Outcome::UpstreamUnreachable))
         }
     }
-    client: &UpstreamClient,
 }
 
 /// Passes an answer on: head at once, body by the tee.
 fn pass_on(
     shared: &Shared,
     mut account: Account,
-        Ok(Err(error)) if upstream::client_broke(&error) => {
-            let why = format!(
-                "prefixgate: the client's body ended early: {}",
-                tee::chain(&error)
-            );
-            Err((Refusal::bad_request(why), Outcome::ClientAbort))
-        }
     answer: Response<Incoming>,
     read: bool,
     unframed: bool,

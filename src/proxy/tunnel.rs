@@ -53,20 +53,26 @@ pub async fn open(
     if let Some(record) = account.record() {
         record.status = Some(StatusCode::SWITCHING_PROTOCOLS.as_u16());
     }
-    // Ends with either side; the account closes with it.
+    let mut cut = shared.cut.subscribe();
+    // Ends with either side, or with the gateway: the drain waits for open accounts.
     tokio::spawn(async move {
-        let end = match tokio::try_join!(client_side, upstream_side) {
-            Ok((client, upstream)) => {
-                let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-                match tokio::io::copy_bidirectional(&mut client, &mut upstream).await {
-                    Ok((_, down)) => {
-                        account.delivered(usize::try_from(down).unwrap_or(usize::MAX));
-                        End::Complete
-                    }
-                    Err(error) => End::Cut(format!("the tunnel broke: {error}")),
+        let joined = async {
+            let (client, upstream) = tokio::try_join!(client_side, upstream_side)
+                .map_err(|error| format!("the upgrade failed: {error}"))?;
+            let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
+            tokio::io::copy_bidirectional(&mut client, &mut upstream)
+                .await
+                .map_err(|error| format!("the tunnel broke: {error}"))
+        };
+        let end = tokio::select! {
+            ended = joined => match ended {
+                Ok((_, down)) => {
+                    account.delivered(usize::try_from(down).unwrap_or(usize::MAX));
+                    End::Complete
                 }
-            }
-            Err(error) => End::Cut(format!("the upgrade failed: {error}")),
+                Err(why) => End::Cut(why),
+            },
+            _ = cut.wait_for(|cut| *cut) => End::Cut("the gateway was stopped".to_owned()),
         };
         account.finish(end, None);
     });
