@@ -212,7 +212,15 @@ impl Drop for Gateway {
 /// All requests recorded for a run so far, also the refused ones.
 pub fn turns_of(data: &Path, run: &str) -> Vec<Value> {
     let output = Command::new(env!("CARGO_BIN_EXE_prefixgate"))
-        .args(["report", "turns", "--all", "--run", run, "--json", "--data-dir"])
+        .args([
+            "report",
+            "turns",
+            "--all",
+            "--run",
+            run,
+            "--json",
+            "--data-dir",
+        ])
         .arg(data)
         .output()
         .unwrap();

@@ -10,15 +10,28 @@ const AT_ONCE: Duration = Duration::from_secs(1);
 
 fn first_events() -> Vec<u8> {
     let all = String::from_utf8(events("some words")).unwrap();
-    all.split_once("event: content_block_stop").unwrap().0.as_bytes().to_vec()
+    all.split_once("event: content_block_stop")
+        .unwrap()
+        .0
+        .as_bytes()
+        .to_vec()
 }
 
 async fn upstream() -> Upstream {
     Upstream::start(|seen, _| match seen.header("x-case").unwrap() {
-        "a" => vec![Step::write(SSE_HEAD), Step::Write(chunk(&first_events())), Step::AwaitClose],
+        "a" => vec![
+            Step::write(SSE_HEAD),
+            Step::Write(chunk(&first_events())),
+            Step::AwaitClose,
+        ],
         "b" => vec![Step::write(SSE_HEAD), Step::AwaitClose],
         "c" | "d" => vec![Step::AwaitClose],
-        "e" => vec![Step::write(SSE_HEAD), Step::Write(chunk(&events("all"))), Step::Pause(Duration::from_millis(30)), Step::write(LAST_CHUNK)],
+        "e" => vec![
+            Step::write(SSE_HEAD),
+            Step::Write(chunk(&events("all"))),
+            Step::Pause(Duration::from_millis(30)),
+            Step::write(LAST_CHUNK),
+        ],
         other => panic!("{other}"),
     })
     .await
@@ -28,9 +41,17 @@ async fn upstream() -> Upstream {
 async fn leave(gateway: &Gateway, upstream: &Upstream, case: &str) -> Instant {
     let before = upstream.seen().len();
     let mut wire = Wire::connect(gateway.proxy).await;
-    let headers = [format!("x-case: {case}"), format!("x-prefixgate-run: {case}")];
+    let headers = [
+        format!("x-case: {case}"),
+        format!("x-prefixgate-run: {case}"),
+    ];
     let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
-    wire.post("/v1/messages", &headers, ask("test-sonnet", case != "d").as_bytes()).await;
+    wire.post(
+        "/v1/messages",
+        &headers,
+        ask("test-sonnet", case != "d").as_bytes(),
+    )
+    .await;
     match case {
         "a" => {
             wire.head().await;
@@ -40,7 +61,12 @@ async fn leave(gateway: &Gateway, upstream: &Upstream, case: &str) -> Instant {
         "e" => {
             wire.until(b"message_stop\"}\n\n").await.unwrap();
         }
-        _ => eventually("the request is there", async || (upstream.seen().len() > before).then_some(())).await,
+        _ => {
+            eventually("the request is there", async || {
+                (upstream.seen().len() > before).then_some(())
+            })
+            .await
+        }
     }
     Instant::now()
 }
@@ -51,7 +77,10 @@ async fn b16_the_upstream_is_let_go_and_the_record_says_so() {
     let gateway = Gateway::with(&upstream.url(), PRICES, &[]);
     for (n, case) in ["a", "b", "c", "d"].into_iter().enumerate() {
         let left = leave(&gateway, &upstream, case).await;
-        let closed = eventually("the upstream sees it", async || upstream.closed().get(n).copied()).await;
+        let closed = eventually("the upstream sees it", async || {
+            upstream.closed().get(n).copied()
+        })
+        .await;
         assert!(closed - left < AT_ONCE, "{case}: after {:?}", closed - left);
         let turn = &gateway.turns_of(case, 1).await[0];
         assert_eq!(turn["outcome"], "client_abort", "{case}");
@@ -66,7 +95,10 @@ async fn b16_the_upstream_is_let_go_and_the_record_says_so() {
     }
     leave(&gateway, &upstream, "e").await;
     let turn = &gateway.turns_of("e", 1).await[0];
-    assert_eq!((&turn["outcome"], &turn["usage_complete"]), (&"ok".into(), &true.into()));
+    assert_eq!(
+        (&turn["outcome"], &turn["usage_complete"]),
+        (&"ok".into(), &true.into())
+    );
 }
 
 #[tokio::test]
@@ -77,15 +109,25 @@ async fn b16_nothing_is_left_of_a_hundred_aborts() {
     leave(&gateway, &upstream, "a").await;
     gateway.turns_of("a", 1).await;
     let files = eventually("quiet", async || {
-        let quiet = upstream.open() == 0 && gateway.metric("prefixgate_client_connections", &[]).await == 0.0;
+        let quiet = upstream.open() == 0
+            && gateway.metric("prefixgate_client_connections", &[]).await == 0.0;
         quiet.then(|| gateway.open_files())
     })
     .await;
     for i in 0..100 {
         leave(&gateway, &upstream, ["a", "b", "c", "d"][i % 4]).await;
     }
-    eventually("all upstream connections closed", async || (upstream.open() == 0).then_some(())).await;
-    eventually("files as before", async || (gateway.open_files() <= files).then_some(())).await;
-    assert_eq!(gateway.metric("prefixgate_requests_in_flight", &[]).await, 0.0);
+    eventually("all upstream connections closed", async || {
+        (upstream.open() == 0).then_some(())
+    })
+    .await;
+    eventually("files as before", async || {
+        (gateway.open_files() <= files).then_some(())
+    })
+    .await;
+    assert_eq!(
+        gateway.metric("prefixgate_requests_in_flight", &[]).await,
+        0.0
+    );
     gateway.ended_as("turn", "client_abort", 101).await;
 }

@@ -13,11 +13,14 @@ const SMALL: &str = "[server]\nmax_body = \"1MiB\"\n";
 
 /// A conversation with base64 images that has `size` bytes.
 fn pictures(size: usize) -> Vec<u8> {
-    let open = r#"{"model":"test-sonnet","max_tokens":9,"tools":[{"name":"a","input_schema":{"type":"object"}}],"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":""#;
+    let rules = "A long rule that is worth keeping. ".repeat(300);
+    let head = r#"{"model":"test-sonnet","max_tokens":9,"system":[{"type":"text","text":""#;
+    let middle = r#""}],"tools":[{"name":"a","input_schema":{"type":"object"}}],"messages":[{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":""#;
+    let open = [head, &rules, middle].concat();
     let close = r#""}},{"type":"text","text":"what is this?"}]}]}"#;
     let data = "iVBORw0KGgoAAAANSUhEUg+/".repeat(size / 24 + 1);
     let room = size - open.len() - close.len();
-    [open, &data[..room], close].concat().into_bytes()
+    [&open, &data[..room], close].concat().into_bytes()
 }
 
 #[tokio::test]
@@ -27,11 +30,19 @@ async fn b10_bodies_of_31_mb_pass_in_three_times_their_size() {
         let body = pictures((megabytes * 1e6) as usize);
         for (policy, chunked) in [("off", false), ("fill", false), ("off", true)] {
             let gateway = Gateway::with(&upstream.url(), PRICES, &["--cache", policy]);
-            Wire::exchange(gateway.proxy, "/v1/messages", &[], ask("m", false).as_bytes()).await;
+            Wire::exchange(
+                gateway.proxy,
+                "/v1/messages",
+                &[],
+                ask("m", false).as_bytes(),
+            )
+            .await;
             let before = gateway.peak_kb();
             let reply = if chunked {
                 let mut wire = Wire::connect(gateway.proxy).await;
-                let head = format!("POST /v1/messages HTTP/1.1\r\nhost: x\r\n{RUN}\r\ntransfer-encoding: chunked\r\n\r\n");
+                let head = format!(
+                    "POST /v1/messages HTTP/1.1\r\nhost: x\r\n{RUN}\r\ntransfer-encoding: chunked\r\n\r\n"
+                );
                 wire.send(head.as_bytes()).await;
                 for piece in body.chunks(100_000) {
                     wire.send(&chunk(piece)).await;
@@ -47,7 +58,10 @@ async fn b10_bodies_of_31_mb_pass_in_three_times_their_size() {
             assert_eq!(added > 0, policy == "fill", "{megabytes} MB");
             let grown = gateway.peak_kb() - before;
             let most = 3 * body.len() as u64 / 1024 + 2048;
-            assert!(grown <= most, "{megabytes} MB {policy} chunked {chunked}: {grown} kB");
+            assert!(
+                grown <= most,
+                "{megabytes} MB {policy} chunked {chunked}: {grown} kB"
+            );
             let turn = &gateway.turns_of("r", 1).await[0];
             assert_eq!(turn["request_bytes"], body.len());
             // The record does not hold the images.
@@ -67,7 +81,10 @@ async fn b10_a_body_above_the_limit_is_refused_and_the_client_can_read_why() {
         assert_eq!(body["type"], "error");
         assert_eq!(body["error"]["type"], "request_too_large");
         let message = body["error"]["message"].as_str().unwrap();
-        assert!(message.contains("1048576") && message.contains("server.max_body"), "{message}");
+        assert!(
+            message.contains("1048576") && message.contains("server.max_body"),
+            "{message}"
+        );
         assert_eq!(reply.header("x-should-retry"), Some("false"));
     };
     let body = pictures(20 << 20);
@@ -75,7 +92,8 @@ async fn b10_a_body_above_the_limit_is_refused_and_the_client_can_read_why() {
     check(&Wire::exchange(gateway.proxy, "/v1/messages", &[], &body).await);
     // The same without a known length.
     let mut wire = Wire::connect(gateway.proxy).await;
-    wire.send(b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n").await;
+    wire.send(b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n")
+        .await;
     for piece in body.chunks(100_000) {
         wire.send(&chunk(piece)).await;
     }
@@ -89,7 +107,11 @@ async fn b10_a_body_above_the_limit_is_refused_and_the_client_can_read_why() {
     );
     wire.send(head.as_bytes()).await;
     let begun = wire.until(b"\r\n").await.unwrap();
-    assert!(begun.starts_with(b"HTTP/1.1 413"), "{}", String::from_utf8_lossy(&begun));
+    assert!(
+        begun.starts_with(b"HTTP/1.1 413"),
+        "{}",
+        String::from_utf8_lossy(&begun)
+    );
     // A client that never stops sending is told while it sends.
     let stream = tokio::net::TcpStream::connect(gateway.proxy).await.unwrap();
     let (mut read, mut write) = stream.into_split();
@@ -106,7 +128,10 @@ async fn b10_a_body_above_the_limit_is_refused_and_the_client_can_read_why() {
     let mut got = Vec::new();
     tokio::time::timeout(Duration::from_secs(5), async {
         while !got.windows(8).any(|w| w == b"max_body") {
-            assert!(read.read_buf(&mut got).await.unwrap() > 0, "closed without an answer");
+            assert!(
+                read.read_buf(&mut got).await.unwrap() > 0,
+                "closed without an answer"
+            );
         }
     })
     .await
@@ -116,7 +141,13 @@ async fn b10_a_body_above_the_limit_is_refused_and_the_client_can_read_why() {
     assert!(upstream.seen().is_empty());
     gateway.ended_as("turn", "client_error", 4).await;
     // It goes on serving.
-    let reply = Wire::exchange(gateway.proxy, "/v1/messages", &[], ask("m", false).as_bytes()).await;
+    let reply = Wire::exchange(
+        gateway.proxy,
+        "/v1/messages",
+        &[],
+        ask("m", false).as_bytes(),
+    )
+    .await;
     assert_eq!(reply.status, 200);
 }
 
@@ -138,7 +169,11 @@ async fn a_refusal_reaches_a_client_that_is_still_sending() {
 #[tokio::test]
 async fn an_early_answer_of_the_upstream_reaches_a_client_that_is_still_sending() {
     // The upstream judges by the head, answers and reads no further, as some do.
-    let answer = response("401 Unauthorized", &["content-type: application/json"], b"{\"early\":1}");
+    let answer = response(
+        "401 Unauthorized",
+        &["content-type: application/json"],
+        b"{\"early\":1}",
+    );
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -170,17 +205,28 @@ async fn a_body_the_client_does_not_finish_is_never_finished_for_it() {
             let mut wire = Wire::connect(gateway.proxy).await;
             let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\n{framing}\r\n\r\n");
             wire.send(head.as_bytes()).await;
-            wire.send(if framing.contains("chunked") { b"5\r\nhello\r\n" } else { b"hello" }).await;
+            wire.send(if framing.contains("chunked") {
+                b"5\r\nhello\r\n"
+            } else {
+                b"hello"
+            })
+            .await;
             if path == "/v1/files" {
                 eventually("a connection", async || (upstream.open() > 0).then_some(())).await;
             }
             drop(wire);
-            eventually("nothing open", async || (upstream.open() == 0).then_some(())).await;
+            eventually("nothing open", async || {
+                (upstream.open() == 0).then_some(())
+            })
+            .await;
         }
     }
     gateway.ended_as("other", "client_abort", 2).await;
     gateway.ended_as("turn", "client_abort", 2).await;
-    assert!(upstream.seen().is_empty(), "half a request was taken for a whole one");
+    assert!(
+        upstream.seen().is_empty(),
+        "half a request was taken for a whole one"
+    );
 }
 
 #[tokio::test]
@@ -211,21 +257,42 @@ async fn the_upstreams_answers_pass_byte_for_byte_whatever_their_status() {
         let status = seen.header("x-status").unwrap().to_owned();
         let body = format!("{{\"type\":\"error\", \"status\" :{status},\"é\":\"\\ud800\"}} \n");
         let reason = format!("{status} Because I Say So");
-        vec![Step::Write(response(&reason, &["Content-Type: application/json", "retry-after: 7", "anthropic-ratelimit-x: y"], body.as_bytes()))]
+        vec![Step::Write(response(
+            &reason,
+            &[
+                "Content-Type: application/json",
+                "retry-after: 7",
+                "anthropic-ratelimit-x: y",
+            ],
+            body.as_bytes(),
+        ))]
     })
     .await;
     let gateway = Gateway::start(&upstream.url());
     let mut wire = Wire::connect(gateway.proxy).await;
-    for status in [400, 401, 402, 403, 404, 405, 408, 409, 413, 422, 429, 451, 500, 501, 502, 503, 504, 529, 599] {
+    for status in [
+        400, 401, 402, 403, 404, 405, 408, 409, 413, 422, 429, 451, 500, 501, 502, 503, 504, 529,
+        599,
+    ] {
         for path in ["/v1/messages", "/v1/models"] {
             let header = format!("x-status: {status}");
             wire.post(path, &[&header], ask("m", true).as_bytes()).await;
             let reply = wire.response().await;
             let lines: Vec<&str> = reply.head.lines().collect();
             assert_eq!(lines[0], format!("HTTP/1.1 {status} Because I Say So"));
-            assert_eq!(lines[1..4], ["Content-Type: application/json", "retry-after: 7", "anthropic-ratelimit-x: y"]);
+            assert_eq!(
+                lines[1..4],
+                [
+                    "Content-Type: application/json",
+                    "retry-after: 7",
+                    "anthropic-ratelimit-x: y"
+                ]
+            );
             assert_eq!(lines.len(), 5, "{lines:?}");
-            assert_eq!(reply.text(), format!("{{\"type\":\"error\", \"status\" :{status},\"é\":\"\\ud800\"}} \n"));
+            assert_eq!(
+                reply.text(),
+                format!("{{\"type\":\"error\", \"status\" :{status},\"é\":\"\\ud800\"}} \n")
+            );
         }
     }
     gateway.ended_as("turn", "upstream_error", 19).await;

@@ -12,7 +12,10 @@ async fn b15_an_upstream_that_closes_idle_connections_costs_no_request() {
     assert!(prefixgate::config::Config::embedded("x".into()).pool_idle < Duration::from_secs(15));
 
     let upstream = Upstream::start(|_, _| {
-        vec![Step::Write(json(200, "{}")), Step::CloseIdle(Duration::from_millis(150))]
+        vec![
+            Step::Write(json(200, "{}")),
+            Step::CloseIdle(Duration::from_millis(150)),
+        ]
     })
     .await;
     let gateway = Gateway::with(&upstream.url(), "[timeouts]\npool_idle = \"50ms\"\n", &[]);
@@ -26,12 +29,19 @@ async fn b15_an_upstream_that_closes_idle_connections_costs_no_request() {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        let pause = if random & 1 == 0 { random >> 60 } else { random >> 56 };
+        let pause = if random & 1 == 0 {
+            random >> 60
+        } else {
+            random >> 56
+        };
         tokio::time::sleep(Duration::from_millis(pause)).await;
     }
     assert_eq!(upstream.seen().len(), 200);
     let made = upstream.connections();
-    assert!((2..150).contains(&made), "{made} connections: reuse and renewal both happen");
+    assert!(
+        (2..150).contains(&made),
+        "{made} connections: reuse and renewal both happen"
+    );
 }
 
 #[tokio::test]
@@ -71,7 +81,9 @@ async fn b15_a_reset_before_anything_was_read_is_processed_at_most_once() {
     let gateway = Gateway::start(&upstream.url());
     for i in 0..20 {
         let before = upstream.seen().len();
-        let body = format!(r#"{{"model":"m","max_tokens":1,"messages":[{{"role":"user","content":"{i}"}}]}}"#);
+        let body = format!(
+            r#"{{"model":"m","max_tokens":1,"messages":[{{"role":"user","content":"{i}"}}]}}"#
+        );
         let reply = Wire::exchange(gateway.proxy, "/v1/messages", &[], body.as_bytes()).await;
         let processed = upstream.seen().len() - before;
         // Bytes may have been on their way: then it is an error, and not a second send.
@@ -90,7 +102,8 @@ async fn b15_a_connection_closed_after_its_answer_is_not_used_again() {
     let gateway = Gateway::start(&upstream.url());
     let mut wire = Wire::connect(gateway.proxy).await;
     for i in 0..50 {
-        wire.post("/v1/messages", &[], ask("m", false).as_bytes()).await;
+        wire.post("/v1/messages", &[], ask("m", false).as_bytes())
+            .await;
         assert_eq!(wire.response().await.status, 200, "request {i}");
         // What a client does between two turns takes longer than a FIN on this machine.
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -103,7 +116,13 @@ async fn many_clients_at_a_time_get_their_own_answers() {
     let upstream = Upstream::start(|seen, _| {
         let text = seen.header("x-who").unwrap().to_owned();
         if text.ends_with('0') {
-            vec![Step::Write(json(200, &crate::support::upstream::message(&text, r#"{"input_tokens":1,"output_tokens":1}"#)))]
+            vec![Step::Write(json(
+                200,
+                &crate::support::upstream::message(
+                    &text,
+                    r#"{"input_tokens":1,"output_tokens":1}"#,
+                ),
+            ))]
         } else {
             vec![Step::Write(sse(&events(&text)))]
         }
@@ -134,5 +153,8 @@ async fn many_clients_at_a_time_get_their_own_answers() {
     assert_eq!(gateway.turns_of("r", 64 * 20).await.len(), 64 * 20);
     gateway.ended_as("turn", "ok", 64 * 20).await;
     assert_eq!(gateway.metric("prefixgate_records_dropped", &[]).await, 0.0);
-    assert_eq!(gateway.metric("prefixgate_requests_in_flight", &[]).await, 0.0);
+    assert_eq!(
+        gateway.metric("prefixgate_requests_in_flight", &[]).await,
+        0.0
+    );
 }

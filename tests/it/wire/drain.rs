@@ -12,7 +12,8 @@ use crate::support::{Gateway, Wire, ask, eventually};
 /// A stream that has begun.
 async fn begun(gateway: &Gateway, upstream: &Hand) -> (Wire, Held) {
     let mut wire = Wire::connect(gateway.proxy).await;
-    wire.post("/v1/messages", &[RUN], ask("m", true).as_bytes()).await;
+    wire.post("/v1/messages", &[RUN], ask("m", true).as_bytes())
+        .await;
     let mut held = upstream.accept().await;
     held.send(SSE_HEAD).await;
     wire.head().await;
@@ -21,7 +22,10 @@ async fn begun(gateway: &Gateway, upstream: &Hand) -> (Wire, Held) {
 
 async fn refuses(gateway: &Gateway) {
     eventually("new connections are refused", async || {
-        TcpStream::connect(gateway.proxy).await.is_err().then_some(())
+        TcpStream::connect(gateway.proxy)
+            .await
+            .is_err()
+            .then_some(())
     })
     .await;
 }
@@ -45,7 +49,10 @@ async fn a_running_turn_ends_whole_and_is_stored() {
         assert_eq!(status.code(), Some(0), "{}", gateway.log());
         let turns = turns_of(&gateway.data(), "r");
         assert_eq!(turns.len(), 1);
-        assert_eq!((&turns[0]["outcome"], &turns[0]["usage_complete"]), (&"ok".into(), &true.into()));
+        assert_eq!(
+            (&turns[0]["outcome"], &turns[0]["usage_complete"]),
+            (&"ok".into(), &true.into())
+        );
     }
 }
 
@@ -58,7 +65,9 @@ async fn what_outlasts_the_drain_is_cut_and_stored() {
     wire.chunk().await.unwrap();
     // A second one waits for its head.
     let mut second = Wire::connect(gateway.proxy).await;
-    second.post("/v1/messages", &[RUN], ask("m", false).as_bytes()).await;
+    second
+        .post("/v1/messages", &[RUN], ask("m", false).as_bytes())
+        .await;
     let _waiting = upstream.accept().await;
     let asked = Instant::now();
     gateway.signal("TERM");
@@ -69,7 +78,10 @@ async fn what_outlasts_the_drain_is_cut_and_stored() {
     assert_eq!(turns.len(), 2, "{turns:?}");
     for turn in &turns {
         assert_ne!(turn["outcome"], "ok");
-        assert!(turn["warnings"].to_string().contains("cut_by_shutdown"), "{turn}");
+        assert!(
+            turn["warnings"].to_string().contains("cut_by_shutdown"),
+            "{turn}"
+        );
     }
 }
 
@@ -82,8 +94,12 @@ async fn a_second_signal_ends_the_drain_and_loses_no_record() {
     refuses(&gateway).await;
     let asked = Instant::now();
     gateway.signal("TERM");
-    gateway.ended().await;
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert_eq!(gateway.ended().await.code(), Some(0), "{}", gateway.log());
+    assert!(
+        asked.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        asked.elapsed()
+    );
     assert_eq!(wire.chunk().await, None);
     assert_eq!(turns_of(&gateway.data(), "r").len(), 1);
 }
@@ -101,7 +117,9 @@ async fn a_tunnel_has_its_time_too_and_is_recorded() {
     refuses(&gateway).await;
     wire.send(b"ping").await;
     let mut got = [0; 4];
-    tokio::io::AsyncReadExt::read_exact(&mut held.stream, &mut got).await.unwrap();
+    tokio::io::AsyncReadExt::read_exact(&mut held.stream, &mut got)
+        .await
+        .unwrap();
     held.send(b"pong").await;
     while wire.buffer.len() < 4 {
         assert!(wire.read_more().await > 0, "the tunnel was cut at once");

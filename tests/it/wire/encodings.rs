@@ -18,25 +18,60 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn b05_compressed_answers_arrive_as_they_were_sent() {
-    let not_found = br#"{"type":"error","error":{"type":"not_found_error","message":"model: nope"}}"#;
+    let not_found =
+        br#"{"type":"error","error":{"type":"not_found_error","message":"model: nope"}}"#;
     let limited = br#"{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}"#;
     let message = crate::support::upstream::message("m", r#"{"input_tokens":5,"output_tokens":6}"#);
     let cases: [(&str, &str, &str, Vec<u8>); 4] = [
-        ("i", "200 OK", "content-type: application/json", gzip(message.as_bytes())),
-        ("ii", "404 Not Found", "content-type: application/json", gzip(not_found)),
-        ("iii", "429 Too Many Requests", "content-type: application/json", gzip(limited)),
-        ("iv", "500 Oh", "content-type: text/html", gzip(b"<h1>no</h1>")),
+        (
+            "i",
+            "200 OK",
+            "content-type: application/json",
+            gzip(message.as_bytes()),
+        ),
+        (
+            "ii",
+            "404 Not Found",
+            "content-type: application/json",
+            gzip(not_found),
+        ),
+        (
+            "iii",
+            "429 Too Many Requests",
+            "content-type: application/json",
+            gzip(limited),
+        ),
+        (
+            "iv",
+            "500 Oh",
+            "content-type: text/html",
+            gzip(b"<h1>no</h1>"),
+        ),
     ];
     for (case, status, kind, sent) in cases {
-        let answer = response(status, &[kind, "content-encoding: gzip", "x-kept: 1"], &sent);
+        let answer = response(
+            status,
+            &[kind, "content-encoding: gzip", "x-kept: 1"],
+            &sent,
+        );
         let upstream = Upstream::answering(answer).await;
         let gateway = Gateway::start(&upstream.url());
         let body = ask("m", false);
         for path in ["/v1/messages", "/v1/models"] {
             let reply = Wire::exchange(gateway.proxy, path, &[RUN], body.as_bytes()).await;
-            assert_eq!(reply.head.lines().next().unwrap(), format!("HTTP/1.1 {status}"));
-            assert_eq!(reply.header("content-encoding"), Some("gzip"), "{case} {path}");
-            assert_eq!(reply.header("content-length"), Some(sent.len().to_string().as_str()));
+            assert_eq!(
+                reply.head.lines().next().unwrap(),
+                format!("HTTP/1.1 {status}")
+            );
+            assert_eq!(
+                reply.header("content-encoding"),
+                Some("gzip"),
+                "{case} {path}"
+            );
+            assert_eq!(
+                reply.header("content-length"),
+                Some(sent.len().to_string().as_str())
+            );
             assert_eq!(reply.header("x-kept"), Some("1"));
             assert_eq!(reply.body, sent, "{case} {path}");
         }
@@ -68,15 +103,26 @@ async fn b05_v_without_a_body_the_headers_still_pass() {
     let mut wire = Wire::connect(gateway.proxy).await;
     // On one connection: a body where none may be would be taken for the next head.
     for _ in 0..2 {
-        wire.send(b"HEAD /v1/models HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        wire.send(b"HEAD /v1/models HTTP/1.1\r\nhost: x\r\n\r\n")
+            .await;
         let head = wire.head().await;
         assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
-        assert_eq!(crate::support::client::header(&head, "content-length"), Some("1234"));
-        assert_eq!(crate::support::client::header(&head, "content-encoding"), Some("gzip"));
-        wire.post("/v1/messages", &[RUN], ask("m", false).as_bytes()).await;
+        assert_eq!(
+            crate::support::client::header(&head, "content-length"),
+            Some("1234")
+        );
+        assert_eq!(
+            crate::support::client::header(&head, "content-encoding"),
+            Some("gzip")
+        );
+        wire.post("/v1/messages", &[RUN], ask("m", false).as_bytes())
+            .await;
         let head = wire.head().await;
         assert!(head.starts_with("HTTP/1.1 204"), "{head}");
-        assert_eq!(crate::support::client::header(&head, "content-encoding"), Some("gzip"));
+        assert_eq!(
+            crate::support::client::header(&head, "content-encoding"),
+            Some("gzip")
+        );
     }
     assert!(wire.buffer.is_empty());
     gateway.ended_as("turn", "ok", 2).await;
@@ -102,8 +148,15 @@ async fn b05_vi_an_unreachable_upstream_is_said_in_the_shape_of_the_api() {
         assert_eq!(reply.header("content-encoding"), None);
         let body = reply.json();
         let message = body["error"]["message"].as_str().unwrap();
-        assert!(message.contains("upstream") && message.contains("refused"), "{message}");
-        assert_eq!(body["type"].as_str(), anthropic.then_some("error"), "{path}: {body}");
+        assert!(
+            message.contains("upstream") && message.contains("refused"),
+            "{message}"
+        );
+        assert_eq!(
+            body["type"].as_str(),
+            anthropic.then_some("error"),
+            "{path}: {body}"
+        );
         assert!(body["error"]["type"].is_string());
     }
     let turn = &gateway.turns_of("r", 1).await[0];
@@ -143,7 +196,11 @@ async fn b06_compressed_requests_are_read_and_edited_only_where_wanted() {
     let plain = long_request(2 << 20);
     let upstream = Upstream::answering(json(200, "{}")).await;
     for policy in ["off", "dry-run", "fill"] {
-        let gateway = Gateway::with(&upstream.url(), &openai(&upstream.url()), &["--cache", policy]);
+        let gateway = Gateway::with(
+            &upstream.url(),
+            &openai(&upstream.url()),
+            &["--cache", policy],
+        );
         for (encoding, packed) in [
             ("zstd", zstd(plain.as_bytes())),
             ("gzip", gzip(plain.as_bytes())),
@@ -153,7 +210,10 @@ async fn b06_compressed_requests_are_read_and_edited_only_where_wanted() {
             let header = format!("content-encoding: {encoding}");
             Wire::exchange(gateway.proxy, "/v1/messages", &[&run, &header], &packed).await;
             let seen = upstream.last();
-            assert_eq!(seen.header("content-length"), Some(seen.body.len().to_string().as_str()));
+            assert_eq!(
+                seen.header("content-length"),
+                Some(seen.body.len().to_string().as_str())
+            );
             if policy == "fill" {
                 assert_eq!(seen.header("content-encoding"), None);
                 assert!(crate::agents::splice::added_markers(plain.as_bytes(), &seen.body) > 0);
@@ -162,7 +222,10 @@ async fn b06_compressed_requests_are_read_and_edited_only_where_wanted() {
                 assert!(seen.body == packed, "{policy} {encoding}: other bytes");
             }
             let turn = &gateway.turns_of(&run[18..], 1).await[0];
-            assert_eq!(turn["model_requested"], "test-sonnet", "{policy} {encoding}");
+            assert_eq!(
+                turn["model_requested"], "test-sonnet",
+                "{policy} {encoding}"
+            );
             assert_eq!((&turn["tools"], &turn["messages"]), (&1.into(), &1.into()));
             assert_eq!(turn["request_bytes"], packed.len());
             assert_eq!(turn["sent_bytes"], seen.body.len());

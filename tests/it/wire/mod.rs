@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::support::upstream::{LAST_CHUNK, SSE_HEAD, Seen, chunk, request, stream_events};
+use crate::support::upstream::{LAST_CHUNK, SSE_HEAD, chunk, request, stream_events};
 
 pub const RUN: &str = "x-prefixgate-run: r";
 
@@ -51,7 +51,14 @@ pub fn comparable(turn: &Value) -> Value {
     let mut turn = turn.clone();
     let map = turn.as_object_mut().unwrap();
     for key in [
-        "id", "turn", "attempt", "thread", "started", "overhead_us", "first_token_us", "duration_us",
+        "id",
+        "turn",
+        "attempt",
+        "thread",
+        "started",
+        "overhead_us",
+        "first_token_us",
+        "duration_us",
     ] {
         map.remove(key).unwrap_or_else(|| panic!("no {key}"));
     }
@@ -67,8 +74,6 @@ pub struct Hand {
 /// A connection of a [`Hand`].
 pub struct Held {
     pub stream: TcpStream,
-    pub buffer: Vec<u8>,
-    pub seen: Seen,
 }
 
 impl Hand {
@@ -86,24 +91,14 @@ impl Hand {
     pub async fn accept(&self) -> Held {
         let (mut stream, _) = self.listener.accept().await.unwrap();
         stream.set_nodelay(true).unwrap();
-        let mut buffer = Vec::new();
-        let seen = request(&mut stream, &mut buffer, 0).await.unwrap();
-        Held {
-            stream,
-            buffer,
-            seen,
-        }
+        request(&mut stream, &mut Vec::new(), 0).await.unwrap();
+        Held { stream }
     }
 }
 
 impl Held {
     pub async fn send(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).await.unwrap();
-    }
-
-    /// The next request on the same connection.
-    pub async fn next(&mut self) -> Option<Seen> {
-        request(&mut self.stream, &mut self.buffer, 0).await
     }
 }
 

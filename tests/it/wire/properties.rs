@@ -19,7 +19,11 @@ struct Inside {
 
 impl Inside {
     fn start(policy: &str) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         let dir = tempfile::tempdir().unwrap();
         let upstream = runtime.block_on(Upstream::answering(json(200, "{}")));
         let file = dir.path().join("prefixgate.toml");
@@ -33,8 +37,15 @@ impl Inside {
             cache: Some(policy.into()),
         })
         .unwrap();
-        let gateway = runtime.block_on(prefixgate::server::Gateway::start(config)).unwrap();
-        Self { runtime, upstream, gateway: Some(gateway), dir }
+        let gateway = runtime
+            .block_on(prefixgate::server::Gateway::start(config))
+            .unwrap();
+        Self {
+            runtime,
+            upstream,
+            gateway: Some(gateway),
+            dir,
+        }
     }
 
     /// What the upstream gets of this body.
@@ -42,7 +53,9 @@ impl Inside {
         let to = self.gateway.as_ref().unwrap().proxy_addr();
         let run = format!("x-prefixgate-run: {run}");
         let before = self.upstream.seen().len();
-        let reply = self.runtime.block_on(Wire::exchange(to, "/v1/messages", &[&run], body));
+        let reply = self
+            .runtime
+            .block_on(Wire::exchange(to, "/v1/messages", &[&run], body));
         assert_eq!(reply.status, 200);
         let seen = self.upstream.seen();
         assert_eq!(seen.len(), before + 1);
@@ -51,9 +64,10 @@ impl Inside {
 
     fn record(&self, run: &str) -> Value {
         let data = self.dir.path().join("data");
-        self.runtime.block_on(crate::support::eventually("a record", async || {
-            crate::support::gateway::turns_of(&data, run).pop()
-        }))
+        self.runtime
+            .block_on(crate::support::eventually("a record", async || {
+                crate::support::gateway::turns_of(&data, run).pop()
+            }))
     }
 }
 
@@ -77,7 +91,12 @@ fn taken_out(sent: &[u8], placed: &Value) -> Option<Vec<u8>> {
     let mut places: Vec<(usize, &str)> = placed
         .as_array()?
         .iter()
-        .map(|p| (p["offset"].as_u64().unwrap() as usize, p["ttl"].as_str().unwrap()))
+        .map(|p| {
+            (
+                p["offset"].as_u64().unwrap() as usize,
+                p["ttl"].as_str().unwrap(),
+            )
+        })
         .collect();
     places.sort_unstable();
     let mut out = sent.to_vec();
@@ -85,7 +104,10 @@ fn taken_out(sent: &[u8], placed: &Value) -> Option<Vec<u8>> {
     let mut at_each = Vec::new();
     let mut lead = 0;
     for (offset, ttl) in &places {
-        let object = MEMBER.iter().find(|m| m.contains(*ttl) == (*ttl == "1h") && sent[offset + lead - 1..].starts_with(m.as_bytes()));
+        let object = MEMBER.iter().find(|m| {
+            m.contains(*ttl) == (*ttl == "1h")
+                && sent[offset + lead - 1..].starts_with(m.as_bytes())
+        });
         if let Some(member) = object {
             at_each.push((offset + lead - 1, member.len(), None));
             lead += member.len();
@@ -93,7 +115,10 @@ fn taken_out(sent: &[u8], placed: &Value) -> Option<Vec<u8>> {
         }
         // A bare string that was made a block.
         let end = offset + lead + OPEN.len();
-        let member = MEMBER.iter().find(|m| sent.get(end..).is_some_and(|rest| rest.starts_with(m.as_bytes())))?;
+        let member = MEMBER.iter().find(|m| {
+            sent.get(end..)
+                .is_some_and(|rest| rest.starts_with(m.as_bytes()))
+        })?;
         if !sent[end + member.len()..].starts_with(b"}]") {
             return None;
         }
@@ -112,8 +137,19 @@ fn taken_out(sent: &[u8], placed: &Value) -> Option<Vec<u8>> {
 
 /// Bodies that break readers.
 fn adversarial() -> Vec<Vec<u8>> {
-    let deep = |open: &str, close: &str| format!("{{\"messages\":{}1{}}}", open.repeat(10_000), close.repeat(10_000));
-    let wrapped = |content: &str| format!(r#"{{"model":"test-sonnet","max_tokens":1,"tools":[{{"name":"a","description":"{}","input_schema":{{}}}}],"messages":[{{"role":"user","content":{content}}}]}}"#, "pad ".repeat(3000));
+    let deep = |open: &str, close: &str| {
+        format!(
+            "{{\"messages\":{}1{}}}",
+            open.repeat(10_000),
+            close.repeat(10_000)
+        )
+    };
+    let wrapped = |content: &str| {
+        format!(
+            r#"{{"model":"test-sonnet","max_tokens":1,"tools":[{{"name":"a","description":"{}","input_schema":{{}}}}],"messages":[{{"role":"user","content":{content}}}]}}"#,
+            "pad ".repeat(3000)
+        )
+    };
     let mut all: Vec<Vec<u8>> = [
         "", " ", "{", "{}", "[]", "null", "\"", "{\"a\":}", "{\"messages\":[", "\u{feff}{\"model\":\"m\"}",
         "{\"model\":\"a\",\"model\":\"b\",\"messages\":[],\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}",
@@ -151,19 +187,45 @@ fn texts() -> impl Strategy<Value = String> {
         Just(r#""\ud83d""#.to_owned()),
         Just(r#""\u00e9\/\b""#.to_owned()),
     ];
-    let number = prop::sample::select(vec!["0", "-0", "1e5", "1E+30", "123456789012345678901234567890", "0.10", "-1.5e-7"]);
-    let leaf = prop_oneof![string.clone(), number.prop_map(str::to_owned), Just("true".into()), Just("null".into())];
+    let number = prop::sample::select(vec![
+        "0",
+        "-0",
+        "1e5",
+        "1E+30",
+        "123456789012345678901234567890",
+        "0.10",
+        "-1.5e-7",
+    ]);
+    let leaf = prop_oneof![
+        string.clone(),
+        number.prop_map(str::to_owned),
+        Just("true".into()),
+        Just("null".into())
+    ];
     let value = leaf.prop_recursive(4, 24, 5, move |inner| {
-        let key = prop_oneof![string.clone(), prop::sample::select(vec!["type", "text", "content", "cache_control", "role"]).prop_map(|k| format!("\"{k}\""))];
+        let key = prop_oneof![
+            string.clone(),
+            prop::sample::select(vec!["type", "text", "content", "cache_control", "role"])
+                .prop_map(|k| format!("\"{k}\""))
+        ];
         prop_oneof![
-            (prop::collection::vec(inner.clone(), 0..5), space.clone()).prop_map(|(v, s)| format!("[{s}{}{s}]", v.join(&format!("{s},{s}")))),
-            (prop::collection::vec((key, inner), 0..5), space.clone())
-                .prop_map(|(v, s)| format!("{{{s}{}{s}}}", v.iter().map(|(k, v)| format!("{k}{s}:{s}{v}")).collect::<Vec<_>>().join(","))),
+            (prop::collection::vec(inner.clone(), 0..5), space.clone())
+                .prop_map(|(v, s)| format!("[{s}{}{s}]", v.join(&format!("{s},{s}")))),
+            (prop::collection::vec((key, inner), 0..5), space.clone()).prop_map(|(v, s)| format!(
+                "{{{s}{}{s}}}",
+                v.iter()
+                    .map(|(k, v)| format!("{k}{s}:{s}{v}"))
+                    .collect::<Vec<_>>()
+                    .join(",")
+            )),
         ]
     });
     let block = prop_oneof![
         value.clone(),
-        "[a-z \\\\\"é]{0,40}".prop_map(|t| format!(r#"{{"type":"text","text":{}}}"#, serde_json::to_string(&t).unwrap())),
+        "[a-z \\\\\"é]{0,40}".prop_map(|t| format!(
+            r#"{{"type":"text","text":{}}}"#,
+            serde_json::to_string(&t).unwrap()
+        )),
     ];
     let content = prop_oneof![
         3 => prop::collection::vec(block, 0..4).prop_map(|b| format!("[{}]", b.join(", "))),
@@ -184,19 +246,25 @@ fn texts() -> impl Strategy<Value = String> {
 
 fn bodies() -> impl Strategy<Value = Vec<u8>> {
     let text = texts().prop_map(String::into_bytes);
-    let broken = (texts(), any::<prop::sample::Index>(), any::<u8>()).prop_map(|(text, at, byte)| {
-        let mut bytes = text.into_bytes();
-        let at = at.index(bytes.len());
-        bytes[at] = byte;
-        bytes
-    });
-    let cut = (texts(), any::<prop::sample::Index>()).prop_map(|(text, at)| text.as_bytes()[..at.index(text.len())].to_vec());
+    let broken =
+        (texts(), any::<prop::sample::Index>(), any::<u8>()).prop_map(|(text, at, byte)| {
+            let mut bytes = text.into_bytes();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            bytes
+        });
+    let cut = (texts(), any::<prop::sample::Index>())
+        .prop_map(|(text, at)| text.as_bytes()[..at.index(text.len())].to_vec());
     let binary = prop::collection::vec(any::<u8>(), 0..300);
     prop_oneof![6 => text, 2 => broken, 1 => cut, 1 => binary]
 }
 
 fn runner(cases: u32) -> TestRunner {
-    TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() })
+    TestRunner::new(Config {
+        cases,
+        failure_persistence: None,
+        ..Config::default()
+    })
 }
 
 #[test]
@@ -228,7 +296,10 @@ fn with_the_planner_on_the_listed_splices_are_the_only_difference() {
         edited.set(edited.get() + 1);
         let record = inside.record(&run);
         assert_eq!(record["sent_bytes"], sent.len());
-        assert_eq!(record["markers"]["placed"].as_array().unwrap().len() as u64, record["markers"]["added"]);
+        assert_eq!(
+            record["markers"]["placed"].as_array().unwrap().len() as u64,
+            record["markers"]["added"]
+        );
         taken_out(&sent, &record["markers"]["placed"]).as_deref() == Some(body)
     };
     for (i, body) in adversarial().iter().enumerate() {
@@ -240,5 +311,9 @@ fn with_the_planner_on_the_listed_splices_are_the_only_difference() {
             Ok(())
         })
         .unwrap();
-    assert!(edited.get() > 50, "only {} bodies were edited", edited.get());
+    assert!(
+        edited.get() > 50,
+        "only {} bodies were edited",
+        edited.get()
+    );
 }

@@ -48,8 +48,12 @@ async fn b01_however_a_stream_is_cut_client_and_record_get_the_same() {
     let mut cuts: Vec<String> = (0..=stream.len()).map(|k| k.to_string()).collect();
     cuts.push("every byte".into());
     for cut in &cuts {
-        wire.post("/v1/messages", &[RUN, &format!("x-cut: {cut}")], body.as_bytes())
-            .await;
+        wire.post(
+            "/v1/messages",
+            &[RUN, &format!("x-cut: {cut}")],
+            body.as_bytes(),
+        )
+        .await;
         let reply = wire.response().await;
         assert!(reply.complete, "cut {cut}");
         assert_eq!(reply.body, stream, "cut {cut}");
@@ -78,8 +82,9 @@ fn tool_inputs(gateway: &Gateway) -> Vec<(String, usize)> {
         .map(|e| e.unwrap().path())
         .find(|p| p.extension().is_some_and(|e| e == "db" || e == "sqlite"))
         .expect("a database");
-    let db = rusqlite::Connection::open_with_flags(file, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY)
-        .unwrap();
+    let db =
+        rusqlite::Connection::open_with_flags(file, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY)
+            .unwrap();
     let mut asked = db
         .prepare("SELECT CAST(input_hash AS TEXT), count(*) FROM tool_calls GROUP BY 1")
         .unwrap();
@@ -101,12 +106,20 @@ async fn b03_events_without_names_pass_unchanged_and_are_understood() {
     let (with, without) = (named.clone(), bare.clone());
     let upstream = Upstream::start(move |seen, _| {
         let named = seen.header("x-named").is_some();
-        vec![Step::Write(sse(if named { &with } else { &without }.as_bytes()))]
+        vec![Step::Write(sse(
+            if named { &with } else { &without }.as_bytes()
+        ))]
     })
     .await;
     let gateway = Gateway::with(&upstream.url(), PRICES, &[]);
     let body = ask("test-sonnet", true);
-    let one = Wire::exchange(gateway.proxy, "/v1/messages", &[RUN, "x-named: 1"], body.as_bytes()).await;
+    let one = Wire::exchange(
+        gateway.proxy,
+        "/v1/messages",
+        &[RUN, "x-named: 1"],
+        body.as_bytes(),
+    )
+    .await;
     assert_eq!(one.text(), named);
     for part in one.text().split("\n\n").filter(|p| !p.is_empty()) {
         let (name, data) = part.split_once('\n').unwrap();
@@ -126,7 +139,10 @@ async fn b03_events_without_names_pass_unchanged_and_are_understood() {
 /// `message_start` and two deltas.
 fn beginning() -> String {
     let all = String::from_utf8(events("half of it")).unwrap();
-    all.split_once("event: content_block_stop").unwrap().0.to_owned()
+    all.split_once("event: content_block_stop")
+        .unwrap()
+        .0
+        .to_owned()
 }
 
 fn half_a_call() -> String {
@@ -137,7 +153,8 @@ fn half_a_call() -> String {
 
 #[tokio::test]
 async fn b13_a_an_error_event_passes_and_nothing_is_added() {
-    let error = event(r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#);
+    let error =
+        event(r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#);
     let stream = beginning() + &error;
     let upstream = Upstream::answering(sse(stream.as_bytes())).await;
     let gateway = Gateway::start(&upstream.url());
@@ -171,14 +188,22 @@ async fn b13_bc_a_stream_that_dies_never_ends_cleanly() {
     for end in ["reset", "fin", "clean"] {
         let run = format!("x-prefixgate-run: {end}");
         let head = format!("x-end: {end}");
-        let reply = Wire::exchange(gateway.proxy, "/v1/messages", &[&run, &head], body.as_bytes()).await;
+        let reply = Wire::exchange(
+            gateway.proxy,
+            "/v1/messages",
+            &[&run, &head],
+            body.as_bytes(),
+        )
+        .await;
         assert!(!reply.complete, "{end}: the client takes it for whole");
         assert_eq!(reply.text(), half, "{end}");
         let turn = &gateway.turns_of(end, 1).await[0];
         assert_eq!(turn["outcome"], "upstream_cut", "{end}");
         assert_eq!(turn["usage_complete"], false);
     }
-    let calls = gateway.metric("prefixgate_tool_calls_total", &["incomplete"]).await;
+    let calls = gateway
+        .metric("prefixgate_tool_calls_total", &["incomplete"])
+        .await;
     assert_eq!(calls, 3.0);
 }
 
@@ -194,7 +219,8 @@ async fn b13_an_http10_client_is_told_by_an_error_event_on_a_border() {
             "POST /v1/messages HTTP/1.0\r\n{RUN}\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
-        wire.send(&[head.as_bytes(), body.as_bytes()].concat()).await;
+        wire.send(&[head.as_bytes(), body.as_bytes()].concat())
+            .await;
         let reply = wire.response().await;
         assert_eq!(reply.header("transfer-encoding"), None);
         let text = reply.text();
@@ -202,7 +228,8 @@ async fn b13_an_http10_client_is_told_by_an_error_event_on_a_border() {
         let added = added.strip_prefix("\n\n").unwrap_or(added);
         let (name, data) = added.split_once('\n').unwrap();
         assert_eq!(name, "event: error");
-        let data: serde_json::Value = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
+        let data: serde_json::Value =
+            serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
         assert_eq!(data["error"]["type"], "api_error");
         assert!(added.ends_with("\n\n"));
         assert!(!text.contains("message_stop"));
@@ -233,9 +260,16 @@ async fn b13_cut_json_is_told_where_it_can_be_and_recorded_always() {
     let half = &whole.as_bytes()[..whole.len() / 2];
     let json = "content-type: application/json";
     let chunked = format!("HTTP/1.1 200 OK\r\n{json}\r\ntransfer-encoding: chunked\r\n\r\n");
-    let short = format!("HTTP/1.1 200 OK\r\n{json}\r\ncontent-length: {}\r\n\r\n", whole.len());
+    let short = format!(
+        "HTTP/1.1 200 OK\r\n{json}\r\ncontent-length: {}\r\n\r\n",
+        whole.len()
+    );
     let answers = [
-        ("chunked", [chunked.as_bytes(), &chunk(half), LAST_CHUNK].concat(), false),
+        (
+            "chunked",
+            [chunked.as_bytes(), &chunk(half), LAST_CHUNK].concat(),
+            false,
+        ),
         ("short", [short.as_bytes(), half].concat(), false),
         // The announced length arrives: nothing is left by which the client could be told.
         ("exact", response("200 OK", &[json], half), true),
@@ -262,14 +296,18 @@ async fn an_answer_that_is_not_understood_passes_whole() {
     ];
     for (header, text) in answers {
         let head = format!("HTTP/1.1 200 OK\r\n{header}\r\ntransfer-encoding: chunked\r\n\r\n");
-        let upstream = Upstream::answering([head.as_bytes(), &chunk(text), LAST_CHUNK].concat()).await;
+        let upstream =
+            Upstream::answering([head.as_bytes(), &chunk(text), LAST_CHUNK].concat()).await;
         let gateway = Gateway::start(&upstream.url());
         let body = ask("test-sonnet", false);
         let reply = Wire::exchange(gateway.proxy, "/v1/messages", &[RUN], body.as_bytes()).await;
         assert!(reply.complete, "{header}");
         assert_eq!(reply.body, text);
         let turn = &gateway.turns_of("r", 1).await[0];
-        assert!(turn["warnings"].to_string().contains("answer_unreadable"), "{turn}");
+        assert!(
+            turn["warnings"].to_string().contains("answer_unreadable"),
+            "{turn}"
+        );
     }
 }
 
@@ -336,15 +374,31 @@ async fn b18_silence_is_cut_only_after_the_configured_time() {
     .await;
     let gateway = Gateway::with(&upstream.url(), config, &[]);
     let body = ask("test-sonnet", true);
-    let head = Wire::exchange(gateway.proxy, "/v1/messages", &["x-prefixgate-run: head", "x-case: head"], body.as_bytes());
-    let slow = Wire::exchange(gateway.proxy, "/v1/messages", &["x-prefixgate-run: slow", "x-case: slow"], body.as_bytes());
+    let head = Wire::exchange(
+        gateway.proxy,
+        "/v1/messages",
+        &["x-prefixgate-run: head", "x-case: head"],
+        body.as_bytes(),
+    );
+    let slow = Wire::exchange(
+        gateway.proxy,
+        "/v1/messages",
+        &["x-prefixgate-run: slow", "x-case: slow"],
+        body.as_bytes(),
+    );
     let (head, slow) = tokio::join!(head, slow);
     assert_eq!(head.status, 504);
     assert_eq!(head.json()["error"]["type"], "timeout_error");
     assert!(!slow.complete);
     assert_eq!(slow.text().matches("\n\n").count(), 4);
-    assert_eq!(gateway.turns_of("slow", 1).await[0]["outcome"], "upstream_cut");
+    assert_eq!(
+        gateway.turns_of("slow", 1).await[0]["outcome"],
+        "upstream_cut"
+    );
     assert_eq!(gateway.turns_of("head", 1).await[0]["status"], 504);
     // The upstream is let go as well.
-    crate::support::eventually("both closed", async || (upstream.closed().len() == 2).then_some(())).await;
+    crate::support::eventually("both closed", async || {
+        (upstream.closed().len() == 2).then_some(())
+    })
+    .await;
 }

@@ -67,7 +67,9 @@ impl Secure {
                 let (acceptor, log) = (acceptor.clone(), log.clone());
                 tokio::spawn(async move {
                     // A client that does not trust us leaves here.
-                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let Ok(stream) = acceptor.accept(stream).await else {
+                        return;
+                    };
                     let service = service_fn(move |request| answer(request, log.clone()));
                     let _ = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
                         .serve_connection_with_upgrades(TokioIo::new(stream), service)
@@ -75,7 +77,12 @@ impl Secure {
                 });
             }
         });
-        Self { addr, ca: file, seen, task }
+        Self {
+            addr,
+            ca: file,
+            seen,
+            task,
+        }
     }
 
     fn url(&self) -> String {
@@ -87,7 +94,10 @@ impl Secure {
     }
 }
 
-async fn answer(mut request: Request<Incoming>, log: Seen) -> Result<Response<Full<Bytes>>, hyper::Error> {
+async fn answer(
+    mut request: Request<Incoming>,
+    log: Seen,
+) -> Result<Response<Full<Bytes>>, hyper::Error> {
     if request.headers().contains_key("upgrade") {
         let upgraded = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {
@@ -96,11 +106,18 @@ async fn answer(mut request: Request<Incoming>, log: Seen) -> Result<Response<Fu
             io.read_exact(&mut bytes).await.unwrap();
             io.write_all(&bytes).await.unwrap();
         });
-        return Ok(Response::builder().status(101).header("connection", "upgrade").header("upgrade", "websocket").body(Full::default()).unwrap());
+        return Ok(Response::builder()
+            .status(101)
+            .header("connection", "upgrade")
+            .header("upgrade", "websocket")
+            .body(Full::default())
+            .unwrap());
     }
     let (parts, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
-    log.lock().unwrap().push((parts.version, parts.headers, body));
+    log.lock()
+        .unwrap()
+        .push((parts.version, parts.headers, body));
     Ok(Response::builder()
         .header("content-type", "text/event-stream")
         .body(Full::new(events("safe").into()))
@@ -121,7 +138,18 @@ async fn the_users_ca_is_trusted_and_the_protocol_agreed() {
         let body = ask("m", true);
         let mut wire = Wire::connect(gateway.proxy).await;
         for path in ["/v1/messages", "/v1/files"] {
-            wire.post(path, &[RUN, "te: trailers", "connection: x-hop", "x-hop: 1", "X-Kept: 1"], body.as_bytes()).await;
+            wire.post(
+                path,
+                &[
+                    RUN,
+                    "te: trailers",
+                    "connection: x-hop",
+                    "x-hop: 1",
+                    "X-Kept: 1",
+                ],
+                body.as_bytes(),
+            )
+            .await;
             let reply = wire.response().await;
             assert_eq!(reply.status, 200, "{}", reply.text());
             assert_eq!(reply.body, events("safe"));
@@ -139,9 +167,19 @@ async fn the_users_ca_is_trusted_and_the_protocol_agreed() {
 async fn a_stranger_is_not_trusted_and_it_is_said() {
     let upstream = Secure::start(&[]).await;
     let gateway = Gateway::start(&upstream.url());
-    let reply = Wire::exchange(gateway.proxy, "/v1/messages", &[RUN], ask("m", true).as_bytes()).await;
+    let reply = Wire::exchange(
+        gateway.proxy,
+        "/v1/messages",
+        &[RUN],
+        ask("m", true).as_bytes(),
+    )
+    .await;
     assert_eq!(reply.status, 502);
-    assert!(reply.text().contains("UnknownIssuer") || reply.text().contains("certificate"), "{}", reply.text());
+    assert!(
+        reply.text().contains("UnknownIssuer") || reply.text().contains("certificate"),
+        "{}",
+        reply.text()
+    );
     assert!(upstream.seen.lock().unwrap().is_empty());
 }
 
@@ -150,7 +188,13 @@ async fn a_websocket_reaches_an_upstream_that_prefers_http2() {
     let upstream = Secure::start(&[b"h2", b"http/1.1"]).await;
     let gateway = Gateway::with(&upstream.url(), &upstream.config(), &[]);
     // A pooled HTTP/2 connection must not tempt it.
-    Wire::exchange(gateway.proxy, "/v1/messages", &[], ask("m", true).as_bytes()).await;
+    Wire::exchange(
+        gateway.proxy,
+        "/v1/messages",
+        &[],
+        ask("m", true).as_bytes(),
+    )
+    .await;
     let mut wire = Wire::connect(gateway.proxy).await;
     wire.send(super::upgrades::ASK).await;
     let head = wire.head().await;

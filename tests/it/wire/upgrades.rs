@@ -16,14 +16,28 @@ async fn after_101_bytes_flow_both_ways() {
     let mut wire = Wire::connect(gateway.proxy).await;
     wire.send(ASK).await;
     let head = wire.head().await;
-    assert!(head.starts_with("HTTP/1.1 101 Switching Protocols"), "{head}");
+    assert!(
+        head.starts_with("HTTP/1.1 101 Switching Protocols"),
+        "{head}"
+    );
     assert_eq!(header(&head, "upgrade"), Some("websocket"));
-    assert!(header(&head, "connection").unwrap().eq_ignore_ascii_case("upgrade"));
-    assert_eq!(header(&head, "sec-websocket-accept"), Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
+    assert!(
+        header(&head, "connection")
+            .unwrap()
+            .eq_ignore_ascii_case("upgrade")
+    );
+    assert_eq!(
+        header(&head, "sec-websocket-accept"),
+        Some("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
+    );
     let seen = upstream.last();
     assert_eq!(seen.line(), "GET /v1/realtime?model=x");
     assert_eq!(seen.header("upgrade"), Some("websocket"));
-    assert!(seen.header("connection").unwrap().eq_ignore_ascii_case("upgrade"));
+    assert!(
+        seen.header("connection")
+            .unwrap()
+            .eq_ignore_ascii_case("upgrade")
+    );
     assert_eq!(seen.header("authorization"), Some("Bearer k"));
     // Bytes that look like HTTP, or like nothing.
     let mut sent: Vec<u8> = b"GET / HTTP/1.1\r\n\r\n\0\xff".to_vec();
@@ -57,7 +71,8 @@ async fn a_switch_nobody_asked_for_is_no_answer() {
     let upstream = Hand::new().await;
     let gateway = Gateway::start(&upstream.url());
     let mut wire = Wire::connect(gateway.proxy).await;
-    wire.post("/v1/messages", &[], ask("m", false).as_bytes()).await;
+    wire.post("/v1/messages", &[], ask("m", false).as_bytes())
+        .await;
     let mut held = upstream.accept().await;
     held.send(AGREE).await;
     let reply = wire.response().await;
@@ -69,8 +84,19 @@ async fn an_offer_of_h2c_is_declined_and_the_turn_stays_a_turn() {
     // Java's client sends this with its first request to every plain address.
     let upstream = Upstream::answering(json(200, "{}")).await;
     let gateway = Gateway::start(&upstream.url());
-    let headers = ["connection: Upgrade, HTTP2-Settings", "upgrade: h2c", "http2-settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA", super::RUN];
-    let reply = Wire::exchange(gateway.proxy, "/v1/messages", &headers, ask("m", false).as_bytes()).await;
+    let headers = [
+        "connection: Upgrade, HTTP2-Settings",
+        "upgrade: h2c",
+        "http2-settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA",
+        super::RUN,
+    ];
+    let reply = Wire::exchange(
+        gateway.proxy,
+        "/v1/messages",
+        &headers,
+        ask("m", false).as_bytes(),
+    )
+    .await;
     assert_eq!(reply.status, 200);
     let seen = upstream.last();
     for name in ["connection", "upgrade", "http2-settings"] {
