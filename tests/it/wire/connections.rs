@@ -45,6 +45,25 @@ async fn b15_an_upstream_that_closes_idle_connections_costs_no_request() {
 }
 
 #[tokio::test]
+async fn b15_an_idle_connection_is_given_up_after_the_configured_time() {
+    // This upstream never closes by itself.
+    let upstream = Upstream::answering(json(200, "{}")).await;
+    let gateway = Gateway::with(&upstream.url(), "[timeouts]\npool_idle = \"200ms\"\n", &[]);
+    let ask = async || {
+        Wire::exchange(gateway.proxy, "/v1/models", &[], b"{}").await;
+    };
+    // A slow machine may take longer than the limit between two requests, but not each time.
+    for _ in 0..10 {
+        ask().await;
+    }
+    let reused = upstream.connections();
+    assert!(reused < 10, "no connection was used twice");
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    ask().await;
+    assert_eq!(upstream.connections(), reused + 1);
+}
+
+#[tokio::test]
 async fn b15_a_request_that_was_read_is_never_sent_again() {
     let upstream = Upstream::start(|_, n| match n {
         0 | 3 => vec![Step::Write(json(200, "{}"))],
