@@ -244,7 +244,19 @@ fn texts() -> impl Strategy<Value = String> {
     prop_oneof![1 => value, 4 => request]
 }
 
-fn bodies() -> impl Strategy<Value = Vec<u8>> {
+/// A body that a failed test can print.
+#[derive(Clone)]
+struct Body(Vec<u8>);
+
+impl std::fmt::Debug for Body {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The padding is the same words over and over.
+        let text = String::from_utf8_lossy(&self.0).replace(&"words ".repeat(100), "");
+        f.write_str(&text.replace(&"long text ".repeat(100), ""))
+    }
+}
+
+fn bodies() -> impl Strategy<Value = Body> {
     let text = texts().prop_map(String::into_bytes);
     let broken =
         (texts(), any::<prop::sample::Index>(), any::<u8>()).prop_map(|(text, at, byte)| {
@@ -256,7 +268,7 @@ fn bodies() -> impl Strategy<Value = Vec<u8>> {
     let cut = (texts(), any::<prop::sample::Index>())
         .prop_map(|(text, at)| text.as_bytes()[..at.index(text.len())].to_vec());
     let binary = prop::collection::vec(any::<u8>(), 0..300);
-    prop_oneof![6 => text, 2 => broken, 1 => cut, 1 => binary]
+    prop_oneof![6 => text, 2 => broken, 1 => cut, 1 => binary].prop_map(Body)
 }
 
 fn runner(cases: u32) -> TestRunner {
@@ -275,7 +287,7 @@ fn with_the_planner_off_every_body_arrives_as_it_was_sent() {
     }
     runner(200)
         .run(&bodies(), |body| {
-            prop_assert_eq!(inside.pass("off", &body), body);
+            prop_assert!(inside.pass("off", &body.0) == body.0);
             Ok(())
         })
         .unwrap();
@@ -307,7 +319,7 @@ fn with_the_planner_on_the_listed_splices_are_the_only_difference() {
     }
     runner(150)
         .run(&bodies(), |body| {
-            prop_assert!(check(&body));
+            prop_assert!(check(&body.0));
             Ok(())
         })
         .unwrap();
