@@ -30,6 +30,9 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
+        // From here on a signal means a drain: whoever reads the line below may send one at once.
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
         let gateway = Gateway::start(config).await?;
         let mut stdout = std::io::stdout().lock();
         writeln!(
@@ -42,18 +45,19 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
         .context("cannot write to stdout")?;
         drop(stdout);
 
-        let mut terminate = signal(SignalKind::terminate())?;
         tokio::select! {
             _ = terminate.recv() => {}
-            interrupted = tokio::signal::ctrl_c() => interrupted?,
+            _ = interrupt.recv() => {}
         }
         tracing::info!("draining: no new connections, running turns may end");
-        // A second signal ends the drain.
-        tokio::select! {
-            () = gateway.shutdown() => {}
-            _ = terminate.recv() => tracing::warn!("second signal: stopped at once"),
-            _ = tokio::signal::ctrl_c() => tracing::warn!("second signal: stopped at once"),
-        }
+        let second = async {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::warn!("second signal: the drain ends now");
+        };
+        gateway.shutdown_unless(second).await;
         Ok(ExitCode::SUCCESS)
     })
 }

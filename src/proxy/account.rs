@@ -171,13 +171,15 @@ impl Account {
             return;
         };
         let shared = &self.shared;
-        shared.metrics.in_flight.dec();
         open.record.duration_us = micros(open.started);
         let now = now_ms();
         if let Some(answer) = answer {
             open.read(answer);
         }
         open.judge(&end, answer);
+        if matches!(end, End::ClientGone) && *shared.cut.borrow() {
+            open.record.warnings.push("cut_by_shutdown".to_owned());
+        }
         let facts = open.price(shared, answer);
         open.settle(shared, answer, now);
         let Open { record, .. } = *open;
@@ -186,6 +188,10 @@ impl Account {
             .turn(&record, facts.as_ref().and_then(|f| f.label.as_ref()));
         super::line::log(&record);
         shared.recorder.turn(record);
+        shared.metrics.in_flight.dec();
+        if shared.metrics.in_flight.get() <= 0 {
+            shared.idle.notify_waiters();
+        }
     }
 }
 

@@ -1,8 +1,7 @@
 //! Which headers go on, and which end here.
 
 use http::header::{
-    CONNECTION, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING,
-    UPGRADE,
+    CONNECTION, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
 };
 
 use crate::run::Labels;
@@ -11,11 +10,10 @@ use crate::run::Labels;
 const OWN_PREFIX: &str = "x-prefixgate-";
 
 /// Meant for one connection only (RFC 9110 section 7.6.1), besides what `connection` names.
-/// `host` is not hop-by-hop but belongs to the address that was asked for; the client sets it anew.
+/// `trailer` is not among them: it announces fields that are passed on.
 fn is_hop(name: &HeaderName) -> bool {
     *name == CONNECTION
         || *name == TE
-        || *name == TRAILER
         || *name == TRANSFER_ENCODING
         || *name == UPGRADE
         || matches!(
@@ -91,7 +89,9 @@ pub fn to_upstream(headers: &mut HeaderMap, labels: &mut Labels) {
     }
 }
 
-/// Whether the client asks to leave HTTP on this connection, and for what.
+/// Whether the client asks to leave HTTP on this connection, and for what. An offer to go on in
+/// HTTP/2 (Java's client makes it with its first request) is not that: it is declined by being
+/// ignored, as RFC 9113 wants it, since it would hide all that follows.
 #[must_use]
 pub fn wants_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let named = headers
@@ -100,7 +100,12 @@ pub fn wants_upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
         .filter_map(|v| v.to_str().ok())
         .flat_map(|v| v.split(','))
         .any(|token| token.trim().eq_ignore_ascii_case("upgrade"));
-    named.then(|| headers.get(UPGRADE).cloned()).flatten()
+    let protocol = headers.get(UPGRADE).filter(|_| named)?;
+    let offers_h2c = protocol
+        .as_bytes()
+        .split(|b| *b == b',')
+        .any(|token| token.trim_ascii().eq_ignore_ascii_case(b"h2c"));
+    (!offers_h2c).then(|| protocol.clone())
 }
 
 /// The credential a request carries, for the scope of caches and for records (hashed by the caller).

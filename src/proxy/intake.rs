@@ -1,7 +1,6 @@
 //! Reading a request body: bounded for itself, and together with all others.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
@@ -11,11 +10,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Budget is counted in units of this many bytes.
 const UNIT_BYTES: usize = 1024;
-/// A refused body is read on to this size, so that the client can finish sending and read why.
-const DISCARD_BYTES: u64 = 256 << 20;
-/// ... and for this long.
-const DISCARD_TIME: Duration = Duration::from_secs(10);
-
 /// Memory for bodies of all requests together.
 #[derive(Debug, Clone)]
 pub struct Budget {
@@ -61,18 +55,13 @@ impl Budget {
     /// in one piece before the first byte, so that two half-read bodies never wait for each other.
     ///
     /// # Errors
-    /// [`IntakeError`]; a body that is too large has been read on and thrown away for a while, so
-    /// that the client sees the answer instead of a reset.
-    pub async fn read(&self, mut body: Incoming, expects: bool) -> Result<Taken, IntakeError> {
+    /// [`IntakeError`], as soon as it is known. The rest of the body is the connection's concern.
+    pub async fn read(&self, mut body: Incoming) -> Result<Taken, IntakeError> {
         let known = body
             .size_hint()
             .exact()
             .map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         if known.is_some_and(|n| n > self.max_body) {
-            // A client that waits for `100 Continue` has sent nothing yet: reading would ask for it.
-            if !expects {
-                discard(&mut body).await;
-            }
             return Err(IntakeError::TooLarge(self.max_body));
         }
         let wanted = u32::try_from(units(known.unwrap_or(self.max_body))).unwrap_or(u32::MAX);
@@ -88,8 +77,6 @@ impl Budget {
             };
             length += data.len();
             if length > self.max_body {
-                drop((first, rest));
-                discard(&mut body).await;
                 return Err(IntakeError::TooLarge(self.max_body));
             }
             match &mut rest {
@@ -114,18 +101,4 @@ impl Budget {
 
 fn units(bytes: usize) -> usize {
     bytes.div_ceil(UNIT_BYTES).max(1)
-}
-
-async fn discard(body: &mut Incoming) {
-    let mut left = DISCARD_BYTES;
-    let reading = async {
-        while let Some(Ok(frame)) = body.frame().await {
-            let Some(rest) = left.checked_sub(frame.data_ref().map_or(0, Bytes::len) as u64) else {
-                return;
-            };
-            left = rest;
-        }
-    };
-    // Past the limit the connection is simply closed; there is nothing to report.
-    let _elapsed = tokio::time::timeout(DISCARD_TIME, reading).await;
 }

@@ -20,9 +20,12 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, USER_AGENT};
+use http::header::{
+    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT,
+};
 use http::{Method, Request, Response, StatusCode, Version, request};
 use hyper::body::Incoming;
+use tokio::sync::{Notify, watch};
 
 use self::account::{Account, End, hex};
 use self::body::ReplyBody;
@@ -31,7 +34,7 @@ use self::prepare::{Asking, Prepared};
 use self::refusal::Refusal;
 use self::route::{Route, Router};
 use self::tee::{Reading, Tee};
-use self::upstream::{SendBody, UpstreamClient};
+use self::upstream::{Clients, SendBody, UpstreamClient};
 use crate::config::{Config, Format, Threads};
 use crate::prompt_cache::chain::Hasher;
 use crate::provider::anthropic::response::{Limits, Reader, Shape};
@@ -56,7 +59,7 @@ pub struct Shared {
     /// The way to the upstreams.
     pub router: Router,
     /// Connections to them.
-    pub client: UpstreamClient,
+    pub clients: Clients,
     /// Memory for bodies.
     pub budget: Budget,
     /// Keyed hashes.
@@ -71,9 +74,27 @@ pub struct Shared {
     pub metrics: Metrics,
     /// Models already complained about.
     pub unpriced: Mutex<HashSet<String>>,
+    /// Told when no request is under way any more.
+    pub idle: Notify,
+    /// Turns `true` when what still runs is cut by the shutdown.
+    pub cut: watch::Sender<bool>,
 }
 
 impl Shared {
+    /// Waits until no request is under way: all accounts are closed, their records handed over.
+    pub async fn quiet(&self) {
+        loop {
+            let idle = self.idle.notified();
+            tokio::pin!(idle);
+            // From here on no change is missed.
+            idle.as_mut().enable();
+            if self.metrics.in_flight.get() <= 0 {
+                return;
+            }
+            idle.await;
+        }
+    }
+
     /// Logs a model without a price, once.
     fn warn_unpriced(&self, model: &str, reason: &str) {
         let mut logged = self.unpriced.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,6 +115,9 @@ pub async fn serve(
     request: Request<Incoming>,
     ambiguous: bool,
 ) -> Response<ReplyBody> {
+    if *request.method() == Method::CONNECT {
+        return refuse_tunnel(&shared);
+    }
     let target = request.uri().path_and_query().map_or("/", |t| t.as_str());
     let route = match shared.router.route(request.method(), target) {
         Ok(route) => route,
@@ -120,8 +144,9 @@ pub async fn serve(
         &upstream.name,
         &upstream.price_provider,
     );
-    let upgrade = headers::wants_upgrade(request.headers());
-    let expects = request.headers().contains_key(EXPECT);
+    let turn = route.kind == RequestKind::Turn;
+    // A turn is answered as one, whatever else the client would like: an upgrade may be ignored.
+    let upgrade = headers::wants_upgrade(request.headers()).filter(|_| !turn);
     let (mut parts, body) = request.into_parts();
     let mut labels = route.labels.clone();
     headers::to_upstream(&mut parts.headers, &mut labels);
@@ -129,10 +154,15 @@ pub async fn serve(
     let unframed = parts.version == Version::HTTP_10;
 
     if ambiguous {
-        let message = "prefixgate: the request frames its body twice (content-length and \
-                       transfer-encoding); nothing was forwarded";
+        let message = "prefixgate: the framing of the request's body is ambiguous (content-length \
+                       beside transfer-encoding, or a transfer coding other than chunked); nothing \
+                       was forwarded";
         let refusal = Refusal::bad_request(message.into());
-        return refuse(account, refusal, Outcome::ClientError, upstream.format);
+        let mut response = refuse(account, refusal, Outcome::ClientError, upstream.format);
+        // Nobody knows where the next request would begin.
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
+        return response;
     }
     let uri = match route::join(&upstream, &route.target) {
         Ok(uri) => uri,
@@ -148,9 +178,8 @@ pub async fn serve(
     if let Some(protocol) = upgrade {
         return tunnel::open(shared, account, parts, body, protocol, &upstream).await;
     }
-    let turn = route.kind == RequestKind::Turn;
     let sent = if turn {
-        let taken = match shared.budget.read(body, expects).await {
+        let taken = match shared.budget.read(body).await {
             Ok(taken) => taken,
             Err(error) => return refuse_intake(account, error, upstream.format),
         };
@@ -191,20 +220,53 @@ pub async fn serve(
         answer
     } else {
         let request = Request::from_parts(parts, SendBody::Stream(body));
-        send(&shared, &upstream.name, request).await
+        send(&shared, &shared.clients.pooled, &upstream.name, request).await
     };
     let method_is_head = account
         .record()
         .is_some_and(|r| r.method == Method::HEAD.as_str());
-    match sent {
+    match sent.and_then(|answer| not_switched(&upstream.name, answer)) {
         Ok(answer) => pass_on(&shared, account, answer, turn && !method_is_head, unframed),
-        Err(refusal) => refuse(
-            account,
-            refusal,
-            Outcome::UpstreamUnreachable,
-            upstream.format,
-        ),
+        Err((refusal, outcome)) => refuse(account, refusal, outcome, upstream.format),
     }
+}
+
+/// Why there is no answer, and whose doing that is.
+type Unanswered = (Refusal, Outcome);
+
+/// A client that takes the gateway for a forward proxy.
+fn refuse_tunnel(shared: &Arc<Shared>) -> Response<ReplyBody> {
+    let mut account = Account::open(shared, RequestKind::Other, "none", "none");
+    if let Some(record) = account.record() {
+        record.method = Method::CONNECT.to_string();
+    }
+    let refusal = Refusal {
+        status: StatusCode::METHOD_NOT_ALLOWED,
+        kind: "invalid_request_error",
+        message: "prefixgate: this is no forward proxy; set the client's base URL (such as \
+                  ANTHROPIC_BASE_URL) to this address instead of HTTPS_PROXY"
+            .to_owned(),
+        retry: Some(false),
+    };
+    let format = shared
+        .config
+        .upstreams
+        .first()
+        .map_or(Format::OpenAi, |u| u.format);
+    refuse(account, refusal, Outcome::ClientError, format)
+}
+
+/// `101` to a request that did not ask for it would leave the client with a connection that
+/// nobody reads.
+fn not_switched(
+    upstream: &str,
+    answer: Response<Incoming>,
+) -> Result<Response<Incoming>, Unanswered> {
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(answer);
+    }
+    let refusal = Refusal::unreachable(upstream, "it switched protocols without being asked");
+    Err((refusal, Outcome::UpstreamError))
 }
 
 /// Writes what is known from the head into the record; returns the hash of the credential.
@@ -247,15 +309,16 @@ async fn send_turn(
     mut parts: request::Parts,
     prepared: Prepared,
     original: Bytes,
-) -> Result<Response<Incoming>, Refusal> {
+) -> Result<Response<Incoming>, Unanswered> {
+    let client = &shared.clients.pooled;
     if !prepared.edited {
         let request = Request::from_parts(parts, SendBody::pieces(prepared.pieces));
-        return send(shared, upstream, request).await;
+        return send(shared, client, upstream, request).await;
     }
     let untouched = parts.clone();
     prepare::fit_headers(&mut parts.headers, &prepared.pieces);
     let request = Request::from_parts(parts, SendBody::pieces(prepared.pieces));
-    let answer = send(shared, upstream, request).await?;
+    let answer = send(shared, client, upstream, request).await?;
     if answer.status() != StatusCode::BAD_REQUEST {
         return Ok(answer);
     }
@@ -265,7 +328,7 @@ async fn send_turn(
     });
     drop(answer);
     let request = Request::from_parts(untouched, SendBody::pieces(vec![original]));
-    let answer = send(shared, upstream, request).await?;
+    let answer = send(shared, client, upstream, request).await?;
     if !answer.status().is_success() {
         // The client's own bytes are refused as well (too long, say), so nothing tells against the
         // markers.
@@ -287,24 +350,34 @@ async fn send_turn(
 
 async fn send(
     shared: &Shared,
+    client: &UpstreamClient,
     upstream: &str,
     request: Request<SendBody>,
-) -> Result<Response<Incoming>, Refusal> {
+) -> Result<Response<Incoming>, Unanswered> {
     let limit = shared.config.idle_timeout;
-    match tokio::time::timeout(limit, shared.client.request(request)).await {
+    match tokio::time::timeout(limit, client.request(request)).await {
         Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) if upstream::client_broke(&error) => {
+            let why = format!(
+                "prefixgate: the client's body ended early: {}",
+                tee::chain(&error)
+            );
+            Err((Refusal::bad_request(why), Outcome::ClientAbort))
+        }
         Ok(Err(error)) => {
             let what = if error.is_connect() {
                 "it could not be connected to"
             } else {
                 "the connection broke before the answer (the request was not sent again)"
             };
-            Err(Refusal::unreachable(
-                upstream,
-                &format!("{what}: {}", tee::chain(&error)),
-            ))
+            let refusal =
+                Refusal::unreachable(upstream, &format!("{what}: {}", tee::chain(&error)));
+            Err((refusal, Outcome::UpstreamUnreachable))
         }
-        Err(_elapsed) => Err(Refusal::silent(upstream, limit)),
+        Err(_elapsed) => {
+            let refusal = Refusal::silent(upstream, limit);
+            Err((refusal, Outcome::UpstreamUnreachable))
+        }
     }
 }
 

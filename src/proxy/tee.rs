@@ -1,5 +1,6 @@
 //! The answer on its way to the client: every frame goes on as it came, and is read beside.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,6 +14,11 @@ use super::account::{Account, End};
 use crate::provider::anthropic::error::error_event;
 use crate::provider::anthropic::response::Reader;
 use crate::provider::decode;
+
+/// Most frames of one burst.
+const MAX_BURST_FRAMES: usize = 128;
+/// Most bytes of one burst; a large answer is passed on in such pieces.
+const MAX_BURST_BYTES: usize = 64 << 10;
 
 /// The answer broke off; the connection to the client must not end cleanly.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +36,45 @@ pub struct Reading {
     pub stream: bool,
 }
 
+/// Frames of one burst. hyper hands a chunked body over one chunk at a time, from another task, and
+/// writes to the client whenever no further chunk is ready. So after a frame the other task gets one
+/// turn: what arrived in one piece leaves in one piece, and a lone event waits for microseconds.
+#[derive(Debug, Default)]
+struct Held {
+    frames: VecDeque<Frame<Bytes>>,
+    bytes: usize,
+    /// A frame has come since the other task had its turn.
+    fresh: bool,
+    /// The burst is complete and on its way.
+    releasing: bool,
+}
+
+impl Held {
+    fn push(&mut self, frame: Frame<Bytes>) {
+        self.bytes += frame.data_ref().map_or(0, Bytes::len);
+        self.frames.push_back(frame);
+        self.fresh = true;
+    }
+
+    fn is_full(&self) -> bool {
+        self.frames.len() >= MAX_BURST_FRAMES || self.bytes >= MAX_BURST_BYTES
+    }
+
+    /// Whether the other task should have its turn first; if not, the burst may leave.
+    fn wait_for_more(&mut self) -> bool {
+        let wait = std::mem::take(&mut self.fresh) && !self.is_full();
+        self.releasing = !wait && !self.frames.is_empty();
+        wait
+    }
+
+    fn release(&mut self) -> Option<Frame<Bytes>> {
+        let frame = self.frames.pop_front()?;
+        self.bytes -= frame.data_ref().map_or(0, Bytes::len);
+        self.releasing = !self.frames.is_empty();
+        Some(frame)
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Tee {
@@ -39,6 +84,10 @@ pub struct Tee {
     idle_limit: Duration,
     touched: Instant,
     idle: Option<Pin<Box<Sleep>>>,
+    /// Frames that arrived together.
+    held: Held,
+    /// The upstream's body has ended, or broken.
+    ended: Option<Result<(), hyper::Error>>,
     /// An error that waits for the next poll, so that what was delivered before is flushed first.
     breaking: Option<BrokenAnswer>,
     /// The client cannot be told by its framing that the body was cut.
@@ -64,6 +113,8 @@ impl Tee {
             idle_limit,
             touched: Instant::now(),
             idle: None,
+            held: Held::default(),
+            ended: None,
             breaking: None,
             unframed,
             done: false,
@@ -94,25 +145,47 @@ impl Tee {
         if self.done {
             return Poll::Ready(None);
         }
-        match Pin::new(&mut self.inner).poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
-                self.touched = Instant::now();
-                if let Some(data) = frame.data_ref() {
-                    self.read(data);
-                }
-                Poll::Ready(Some(Ok(frame)))
+        if !self.held.releasing {
+            self.gather(cx);
+            if self.held.wait_for_more() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
-            Poll::Ready(Some(Err(error))) => {
+        }
+        if let Some(frame) = self.held.release() {
+            self.account
+                .delivered(frame.data_ref().map_or(0, Bytes::len));
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        match self.ended.take() {
+            None => self.poll_idle(cx),
+            Some(Ok(())) => self.end(cx),
+            Some(Err(error)) => {
                 let why = format!("the upstream's answer broke off: {}", chain(&error));
                 self.break_off(cx, End::Cut(why))
             }
-            Poll::Ready(None) => self.end(cx),
-            Poll::Pending => self.poll_idle(cx),
+        }
+    }
+
+    /// Takes what has arrived, and reads it.
+    fn gather(&mut self, cx: &mut Context<'_>) {
+        while self.ended.is_none() && !self.held.is_full() {
+            match Pin::new(&mut self.inner).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.touched = Instant::now();
+                    if let Some(data) = frame.data_ref() {
+                        self.read(data);
+                    }
+                    self.held.push(frame);
+                }
+                Poll::Ready(Some(Err(error))) => self.ended = Some(Err(error)),
+                Poll::Ready(None) => self.ended = Some(Ok(())),
+                Poll::Pending => break,
+            }
         }
     }
 
     fn read(&mut self, data: &Bytes) {
-        self.account.delivered(data.len());
         let Some(reading) = &mut self.reading else {
             return;
         };
@@ -138,20 +211,29 @@ impl Tee {
     /// The upstream ended cleanly. That is an end only if the answer is whole.
     fn end(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BrokenAnswer>>> {
         self.end_reading();
-        if let Some(reading) = &self.reading {
-            let answer = reading.reader.answer();
-            if self.account.answered_ok() && !answer.finished && answer.error.is_none() {
-                let what = if reading.stream {
-                    "its terminal event"
-                } else {
-                    "the end of its JSON"
-                };
-                return self.break_off(cx, End::Cut(format!("the upstream ended before {what}")));
-            }
+        if let Some(cut) = self.cut_short() {
+            return self.break_off(cx, cut);
         }
         self.finish(End::Complete);
         self.done = true;
         Poll::Ready(None)
+    }
+
+    /// Whether an answer that has ended lacks its end. One that is no answer of this API at all (a
+    /// page of an intermediary) may well be whole.
+    fn cut_short(&self) -> Option<End> {
+        let reading = self.reading.as_ref()?;
+        let answer = reading.reader.answer();
+        let foreign = answer.warnings.contains(&"answer_unreadable");
+        if !self.account.answered_ok() || answer.finished || answer.error.is_some() || foreign {
+            return None;
+        }
+        let what = if reading.stream {
+            "its terminal event"
+        } else {
+            "the end of its JSON"
+        };
+        Some(End::Cut(format!("the upstream ended before {what}")))
     }
 
     fn break_off(
@@ -220,20 +302,22 @@ impl Drop for Tee {
         if self.done || self.breaking.is_some() {
             return;
         }
-        let whole = self.inner.is_end_stream();
+        let whole = self.held.frames.is_empty() && self.inner.is_end_stream();
         self.end_reading();
-        let finished = self.reading.as_ref().is_some_and(|r| {
-            let answer = r.reader.answer();
-            answer.finished || (whole && answer.error.is_some())
-        });
         // Codex closes right after the terminal event: that client has its answer.
-        let readable = self.reading.is_some() && self.account.answered_ok();
-        let complete = if readable { finished } else { whole };
-        self.finish(if complete {
+        let finished = self.account.answered_ok()
+            && self
+                .reading
+                .as_ref()
+                .is_some_and(|r| r.reader.answer().finished);
+        let end = if whole {
+            self.cut_short().unwrap_or(End::Complete)
+        } else if finished {
             End::Complete
         } else {
             End::ClientGone
-        });
+        };
+        self.finish(end);
     }
 }
 

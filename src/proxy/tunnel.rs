@@ -10,9 +10,8 @@ use hyper_util::rt::TokioIo;
 use super::account::{Account, End};
 use super::body::ReplyBody;
 use super::upstream::SendBody;
-use super::{Shared, pass_on, refuse, send};
+use super::{Shared, not_switched, pass_on, refuse, send};
 use crate::config::Upstream;
-use crate::trace::Outcome;
 
 /// Forwards an upgrade request and, on `101`, joins the two connections.
 pub async fn open(
@@ -29,20 +28,17 @@ pub async fn open(
         .insert(CONNECTION, HeaderValue::from_static("upgrade"));
     parts.headers.insert(UPGRADE, protocol);
     let request = Request::from_parts(parts, SendBody::Stream(body));
-    let mut answer = match send(&shared, &upstream.name, request).await {
-        Ok(answer) => answer,
-        Err(refusal) => {
-            return refuse(
-                account,
-                refusal,
-                Outcome::UpstreamUnreachable,
-                upstream.format,
-            );
+    let sent = send(&shared, &shared.clients.upgrades, &upstream.name, request).await;
+    let (mut answer, client_side) = match (sent, client_side) {
+        (Ok(answer), Some(client_side)) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            (answer, client_side)
         }
-    };
-    let (Some(client_side), StatusCode::SWITCHING_PROTOCOLS) = (client_side, answer.status())
-    else {
-        return pass_on(&shared, account, answer, false, false);
+        (sent, _) => {
+            return match sent.and_then(|answer| not_switched(&upstream.name, answer)) {
+                Ok(answer) => pass_on(&shared, account, answer, false, false),
+                Err((refusal, outcome)) => refuse(account, refusal, outcome, upstream.format),
+            };
+        }
     };
     let protocol = answer.headers().get(UPGRADE).cloned();
     let upstream_side = hyper::upgrade::on(&mut answer);
@@ -57,20 +53,26 @@ pub async fn open(
     if let Some(record) = account.record() {
         record.status = Some(StatusCode::SWITCHING_PROTOCOLS.as_u16());
     }
-    // Ends with either side; the account closes with it.
+    let mut cut = shared.cut.subscribe();
+    // Ends with either side, or with the gateway: the drain waits for open accounts.
     tokio::spawn(async move {
-        let end = match tokio::try_join!(client_side, upstream_side) {
-            Ok((client, upstream)) => {
-                let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-                match tokio::io::copy_bidirectional(&mut client, &mut upstream).await {
-                    Ok((_, down)) => {
-                        account.delivered(usize::try_from(down).unwrap_or(usize::MAX));
-                        End::Complete
-                    }
-                    Err(error) => End::Cut(format!("the tunnel broke: {error}")),
+        let joined = async {
+            let (client, upstream) = tokio::try_join!(client_side, upstream_side)
+                .map_err(|error| format!("the upgrade failed: {error}"))?;
+            let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
+            tokio::io::copy_bidirectional(&mut client, &mut upstream)
+                .await
+                .map_err(|error| format!("the tunnel broke: {error}"))
+        };
+        let end = tokio::select! {
+            ended = joined => match ended {
+                Ok((_, down)) => {
+                    account.delivered(usize::try_from(down).unwrap_or(usize::MAX));
+                    End::Complete
                 }
-            }
-            Err(error) => End::Cut(format!("the upgrade failed: {error}")),
+                Err(why) => End::Cut(why),
+            },
+            _ = cut.wait_for(|cut| *cut) => End::Cut("the gateway was stopped".to_owned()),
         };
         account.finish(end, None);
     });

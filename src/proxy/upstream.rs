@@ -27,8 +27,18 @@ const H2_PING: Duration = Duration::from_secs(20);
 const H2_STREAM_WINDOW: u32 = 4 << 20;
 const H2_CONNECTION_WINDOW: u32 = 16 << 20;
 
-/// The pooled client.
+/// A way to the upstreams.
 pub type UpstreamClient = Client<HttpsConnector<HttpConnector>, SendBody>;
+
+/// The ways to the upstreams.
+#[derive(Debug)]
+pub struct Clients {
+    /// Connections are kept and shared; HTTP/2 where the upstream offers it.
+    pub pooled: UpstreamClient,
+    /// For requests that leave HTTP: HTTP/1.1, since HTTP/2 cannot switch protocols, and each on a
+    /// connection of its own.
+    pub upgrades: UpstreamClient,
+}
 
 /// A request body on its way out.
 #[derive(Debug)]
@@ -93,25 +103,34 @@ impl Body for SendBody {
     }
 }
 
-/// Builds the client.
+/// Builds the clients.
 ///
 /// The pool forgets a connection before providers close it (15 s were measured at two large
 /// ones), and a request is sent again only when the pool hands it back unwritten.
 ///
 /// # Errors
 /// When the extra CA bundle cannot be read.
-pub fn client(config: &Config) -> anyhow::Result<UpstreamClient> {
+pub fn clients(config: &Config) -> anyhow::Result<Clients> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(config.connect_timeout));
     tcp.set_keepalive(Some(Duration::from_secs(30)));
-    let connector = hyper_rustls::HttpsConnectorBuilder::new()
-        .with_tls_config(tls(config.extra_ca.as_deref())?)
+    let tls = tls(config.extra_ca.as_deref())?;
+    let connector = || hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls.clone());
+    let only_http1 = connector()
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp.clone());
+    let upgrades = Client::builder(TokioExecutor::new())
+        .pool_max_idle_per_host(0)
+        .http1_preserve_header_case(true)
+        .build(only_http1);
+    let connector = connector()
         .https_or_http()
         .enable_all_versions()
         .wrap_connector(tcp);
-    Ok(Client::builder(TokioExecutor::new())
+    let pooled = Client::builder(TokioExecutor::new())
         .pool_idle_timeout(config.pool_idle)
         .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
         .pool_timer(TokioTimer::new())
@@ -121,7 +140,26 @@ pub fn client(config: &Config) -> anyhow::Result<UpstreamClient> {
         .http2_initial_stream_window_size(H2_STREAM_WINDOW)
         .http2_initial_connection_window_size(H2_CONNECTION_WINDOW)
         .retry_canceled_requests(true)
-        .build(connector))
+        .build(connector);
+    Ok(Clients { pooled, upgrades })
+}
+
+/// Whether a request failed because the client's body broke off while it was passed on: then it is
+/// not the upstream's fault.
+#[must_use]
+pub fn client_broke(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        // An error of the body that was sent, and that body was a client's.
+        let of_body = error.downcast_ref::<hyper::Error>().is_some_and(|e| {
+            e.is_user() && std::error::Error::source(e).is_some_and(|s| s.is::<hyper::Error>())
+        });
+        if of_body {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 fn tls(extra_ca: Option<&Path>) -> anyhow::Result<rustls::ClientConfig> {

@@ -1,105 +1,225 @@
-//! A second look at how a request frames its body.
+//! A second look at how the requests of a connection frame their bodies.
 //!
 //! hyper decides for `transfer-encoding` when a head carries `content-length` as well, and hides
 //! the latter. That is safe here (bodies are framed anew), but such a request is either broken or
-//! an attempt at smuggling, and must be refused. So the raw head is kept until it has been parsed.
+//! an attempt at smuggling, and must be refused. So the raw bytes are followed from head to head,
+//! also where a client sends several requests at once.
+//!
+//! The same knowledge ends connections in order: a client that is still sending when its answer is
+//! complete would lose that answer to a reset, if the connection were closed over unread bytes.
 
+use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::TRANSFER_ENCODING;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
 
-/// The blank line.
-const END: &[u8] = b"\r\n\r\n";
-/// Larger heads are refused by the HTTP library anyway.
-const MAX_HEAD_BYTES: usize = 64 << 10;
+/// Of each line this much is looked at; a length or a name beyond it is not understood.
+const MAX_LINE_BYTES: usize = 256;
+/// Requests a client may have sent ahead. With more of them the trail is given up.
+const MAX_AHEAD: usize = 1024;
+/// After the last answer a client may go on sending for this long ...
+const LINGER_TIME: Duration = Duration::from_secs(10);
+/// ... and this much, so that it can read why nobody wants it.
+const LINGER_BYTES: u64 = 256 << 20;
+/// hyper doubles its read buffer whenever a read fills it, and keeps it while the answer streams. Up to
+/// this many bytes in a row a read leaves one byte free, so that only large bodies get large buffers.
+const SMALL_MESSAGE_BYTES: usize = 64 << 10;
+/// What is read at a time then.
+const LINGER_BUFFER: usize = 8 << 10;
 
-/// The head that is being received on a connection.
-#[derive(Debug)]
-pub(super) struct HeadTap {
-    head: Mutex<Head>,
-}
-
-#[derive(Debug)]
-struct Head {
-    bytes: Vec<u8>,
-    receiving: bool,
-}
-
-impl Default for HeadTap {
-    fn default() -> Self {
-        Self {
-            head: Mutex::new(Head {
-                bytes: Vec::new(),
-                receiving: true,
-            }),
-        }
-    }
-}
+/// What the bytes of a connection say about its requests. Shared by the connection's reader and
+/// the service that answers.
+#[derive(Debug, Default)]
+pub(super) struct HeadTap(Mutex<Trail>);
 
 impl HeadTap {
-    fn lock(&self) -> MutexGuard<'_, Head> {
-        self.head.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Trail> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn received(&self, bytes: &[u8]) {
-        let mut head = self.lock();
-        if !head.receiving {
-            return;
-        }
-        let room = MAX_HEAD_BYTES.saturating_sub(head.bytes.len());
-        // Only the head is kept, which is small beside the body that comes with it. Its end may
-        // lie across two reads.
-        let whole = memchr::memmem::find(bytes, END).map(|at| at + END.len());
-        let across = head.bytes.len().saturating_sub(END.len() - 1);
-        head.bytes
-            .extend_from_slice(&bytes[..whole.unwrap_or(bytes.len()).min(room)]);
-        let end = memchr::memmem::find(&head.bytes[across..], END);
-        if let Some(end) = end {
-            head.bytes.truncate(across + end);
-        }
-        head.receiving = end.is_none() && head.bytes.len() < MAX_HEAD_BYTES;
+        self.lock().follow(bytes);
     }
 
-    /// The next bytes begin a head: an answer is on its way.
-    pub(super) fn expect_head(&self) {
-        let mut head = self.lock();
-        head.bytes.clear();
-        head.receiving = true;
-    }
-
-    /// Whether the head just parsed carried both framings. Ends the reception of the head.
-    pub(super) fn framed_twice(&self, headers: &HeaderMap) -> bool {
-        let bytes = {
-            let mut head = self.lock();
-            head.receiving = false;
-            // Freed: a stream may be open for long.
-            std::mem::take(&mut head.bytes)
-        };
-        if !headers.contains_key(TRANSFER_ENCODING) {
+    /// Whether the body of the next request in order could be framed in more than one way. `headers`
+    /// are what the HTTP library made of its head.
+    pub(super) fn ambiguous(&self, headers: &HeaderMap) -> bool {
+        let framed_twice = self.lock().heads.pop_front();
+        let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+        let Some(first) = codings.next() else {
             return false;
-        }
-        bytes.split(|b| *b == b'\n').any(|line| {
-            let name = line.split(|b| *b == b':').next().unwrap_or_default();
-            name.trim_ascii().eq_ignore_ascii_case(b"content-length")
-        })
+        };
+        // A coding besides `chunked` would be lost on the way. Without a trail nothing is certain.
+        let plain = first
+            .as_bytes()
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"chunked");
+        !plain || codings.next().is_some() || framed_twice != Some(false)
+    }
+
+    /// HTTP ends on this connection; what follows is none of our business.
+    pub(super) fn give_up(&self) {
+        self.lock().give_up();
+    }
+
+    fn inside_request(&self) -> bool {
+        !matches!(self.lock().place, Place::Between | Place::Lost)
     }
 }
 
-/// A connection whose heads are tapped.
+/// Where in the stream of requests the last byte was.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Between,
+    Head,
+    /// Bytes left of a body with a length.
+    Body(u64),
+    ChunkSize,
+    /// Bytes left of a chunk.
+    Chunk(u64),
+    ChunkEnd,
+    Trailers,
+    /// Not HTTP/1, or not understood.
+    Lost,
+}
+
+#[derive(Debug, Default)]
+struct Trail {
+    place: Place,
+    /// The beginning of the current line.
+    line: Vec<u8>,
+    chunked: bool,
+    /// The value of `content-length`, `None` inside when it is no number.
+    length: Option<Option<u64>>,
+    /// For each head that was received and not asked for: whether it frames its body twice.
+    heads: VecDeque<bool>,
+}
+
+impl Trail {
+    fn follow(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.place != Place::Lost {
+            if let Place::Body(left) | Place::Chunk(left) = self.place {
+                let taken = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+                bytes = &bytes[taken..];
+                let left = left - taken as u64;
+                self.place = match self.place {
+                    Place::Body(_) if left == 0 => Place::Between,
+                    Place::Body(_) => Place::Body(left),
+                    _ if left == 0 => Place::ChunkEnd,
+                    _ => Place::Chunk(left),
+                };
+                continue;
+            }
+            let newline = memchr::memchr(b'\n', bytes);
+            let part = &bytes[..newline.unwrap_or(bytes.len())];
+            let room = MAX_LINE_BYTES - self.line.len();
+            self.line.extend_from_slice(&part[..part.len().min(room)]);
+            let Some(newline) = newline else { return };
+            bytes = &bytes[newline + 1..];
+            let line = std::mem::take(&mut self.line);
+            self.line_ended(line.trim_ascii_end());
+            // Keeps the allocation for the next line.
+            self.line = line;
+            self.line.clear();
+        }
+    }
+
+    fn line_ended(&mut self, line: &[u8]) {
+        match self.place {
+            // Empty lines before a request are allowed.
+            Place::Between if line.is_empty() => {}
+            Place::Between if line.ends_with(b" HTTP/2.0") => self.give_up(),
+            Place::Between => {
+                self.place = Place::Head;
+                self.chunked = false;
+                self.length = None;
+            }
+            Place::Head if line.is_empty() => self.head_ended(),
+            Place::Head => self.header(line),
+            Place::ChunkSize => {
+                let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+                self.place = match number(&line[..digits], 16) {
+                    Some(0) => Place::Trailers,
+                    Some(size) => Place::Chunk(size),
+                    None => Place::Lost,
+                };
+            }
+            Place::ChunkEnd => self.place = Place::ChunkSize,
+            Place::Trailers if line.is_empty() => self.place = Place::Between,
+            Place::Trailers | Place::Body(_) | Place::Chunk(_) | Place::Lost => {}
+        }
+    }
+
+    fn header(&mut self, line: &[u8]) {
+        let Some(colon) = memchr::memchr(b':', line) else {
+            return;
+        };
+        let name = line[..colon].trim_ascii();
+        if name.eq_ignore_ascii_case(b"content-length") {
+            self.length = Some(number(line[colon + 1..].trim_ascii(), 10));
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            self.chunked = true;
+        }
+    }
+
+    fn head_ended(&mut self) {
+        if self.heads.len() >= MAX_AHEAD {
+            self.give_up();
+            return;
+        }
+        self.heads.push_back(self.chunked && self.length.is_some());
+        self.place = match self.length {
+            _ if self.chunked => Place::ChunkSize,
+            None | Some(Some(0)) => Place::Between,
+            Some(Some(length)) => Place::Body(length),
+            Some(None) => Place::Lost,
+        };
+    }
+
+    fn give_up(&mut self) {
+        *self = Self {
+            place: Place::Lost,
+            ..Self::default()
+        };
+    }
+}
+
+fn number(digits: &[u8], radix: u32) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, radix).ok()
+}
+
+/// A connection whose requests are followed.
 #[derive(Debug)]
 pub(super) struct Tapped<S> {
     inner: S,
-    tap: std::sync::Arc<HeadTap>,
+    tap: Arc<HeadTap>,
+    /// Bytes read since the socket was last found empty.
+    streak: usize,
+    lingering: Option<Lingering>,
+}
+
+#[derive(Debug)]
+struct Lingering {
+    until: Pin<Box<Sleep>>,
+    left: u64,
 }
 
 impl<S> Tapped<S> {
-    pub(super) fn new(inner: S, tap: std::sync::Arc<HeadTap>) -> Self {
-        Self { inner, tap }
+    pub(super) fn new(inner: S, tap: Arc<HeadTap>) -> Self {
+        Self {
+            inner,
+            tap,
+            streak: 0,
+            lingering: None,
+        }
     }
 }
 
@@ -111,15 +231,28 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tapped<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
-        let polled = Pin::new(&mut this.inner).poll_read(cx, buf);
+        let room = buf.remaining();
+        let polled = if this.streak < SMALL_MESSAGE_BYTES && room > 1 {
+            let mut short = ReadBuf::new(buf.initialize_unfilled_to(room - 1));
+            let polled = Pin::new(&mut this.inner).poll_read(cx, &mut short);
+            let read = short.filled().len();
+            buf.advance(read);
+            polled
+        } else {
+            Pin::new(&mut this.inner).poll_read(cx, buf)
+        };
         if polled.is_ready() {
-            this.tap.received(&buf.filled()[before..]);
+            let bytes = &buf.filled()[before..];
+            this.streak = this.streak.saturating_add(bytes.len());
+            this.tap.received(bytes);
+        } else {
+            this.streak = 0;
         }
         polled
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Tapped<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Tapped<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -132,8 +265,33 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tapped<S> {
         Pin::new(&mut self.get_mut().inner).poll_flush(cx)
     }
 
+    /// Ends our side. If the client is inside a request, what it still sends is read and thrown
+    /// away for a while.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_shutdown(cx)
+        let this = self.get_mut();
+        let Some(lingering) = &mut this.lingering else {
+            ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
+            if !this.tap.inside_request() {
+                return Poll::Ready(Ok(()));
+            }
+            this.lingering = Some(Lingering {
+                until: Box::pin(tokio::time::sleep(LINGER_TIME)),
+                left: LINGER_BYTES,
+            });
+            return Pin::new(this).poll_shutdown(cx);
+        };
+        let mut scratch = [0; LINGER_BUFFER];
+        while lingering.left > 0 && lingering.until.as_mut().poll(cx).is_pending() {
+            let mut buf = ReadBuf::new(&mut scratch);
+            // A client that is gone needs no more patience.
+            if ready!(Pin::new(&mut this.inner).poll_read(cx, &mut buf)).is_err()
+                || buf.filled().is_empty()
+            {
+                break;
+            }
+            lingering.left = lingering.left.saturating_sub(buf.filled().len() as u64);
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_write_vectored(
@@ -152,55 +310,109 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Tapped<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
-    fn twice(pieces: &[&[u8]], chunked: bool) -> bool {
-        let tap = HeadTap::default();
+    fn heads<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<bool>, Place) {
+        let mut trail = Trail::default();
         for piece in pieces {
-            tap.received(piece);
+            trail.follow(piece);
         }
-        let mut headers = HeaderMap::new();
-        if chunked {
-            headers.insert(TRANSFER_ENCODING, "chunked".parse().unwrap());
+        (trail.heads.into(), trail.place)
+    }
+
+    const SINGLE: [&str; 6] = [
+        "GET / HTTP/1.1\r\na: b\r\n\r\n",
+        "\r\nPOST / HTTP/1.1\r\nContent-Length: 24\r\n\r\ntransfer-encoding: x\r\n\r\n",
+        "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n13;x=y\r\ncontent-length: 3\r\n\r\n00\r\nsum: 1\r\n\r\n",
+        "POST / HTTP/1.1\nContent-Length:2\n\nab",
+        "POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n",
+    ];
+    const DOUBLE: [&str; 4] = [
+        "POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\na: b\r\nCONTENT-LENGTH : 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\ncontent-length: x\ntransfer-encoding: chunked\n\n0\r\n\r\n",
+    ];
+
+    proptest! {
+        #[test]
+        fn b08_every_head_is_found_however_the_bytes_are_cut(
+            which in prop::collection::vec(0..10_usize, 1..8),
+            size in 1..60_usize,
+        ) {
+            let all: String = which
+                .iter()
+                .map(|i| SINGLE.get(*i).unwrap_or_else(|| &DOUBLE[i - SINGLE.len()]))
+                .copied()
+                .collect();
+            let expected: Vec<bool> = which.iter().map(|i| *i >= SINGLE.len()).collect();
+            prop_assert_eq!(heads(all.as_bytes().chunks(size)), (expected, Place::Between));
         }
-        tap.framed_twice(&headers)
+
+        #[test]
+        fn any_bytes_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..2000), size in 1..50_usize) {
+            let cut = heads(bytes.chunks(size));
+            prop_assert_eq!(cut, heads([&bytes[..]]));
+        }
     }
 
     #[test]
-    fn b08_two_framings_are_seen_in_any_order_and_however_the_head_is_cut() {
-        let heads: [&[u8]; 3] = [
-            b"POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-            b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 3\r\n\r\n",
-            b"POST / HTTP/1.1\r\na: b\r\nCONTENT-LENGTH : 3\r\nTransfer-Encoding: chunked\r\n\r\n",
-        ];
-        for head in heads {
-            for cut in 0..head.len() {
-                let (a, b) = head.split_at(cut);
-                assert!(twice(&[a, b], true), "cut at {cut}");
+    fn where_the_trail_is_lost_chunks_are_not_trusted() {
+        let tap = HeadTap::default();
+        let mut headers = HeaderMap::new();
+        tap.received(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        assert!(!tap.ambiguous(&headers) && !tap.inside_request());
+        headers.insert(TRANSFER_ENCODING, "chunked".parse().unwrap());
+        assert!(tap.ambiguous(&headers));
+        let ahead = "GET / HTTP/1.1\r\n\r\n".repeat(MAX_AHEAD + 1);
+        assert_eq!(heads([ahead.as_bytes()]), (vec![], Place::Lost));
+    }
+
+    #[test]
+    fn only_plain_chunks_are_taken() {
+        for (coding, ambiguous) in [
+            ("chunked", false),
+            (" Chunked", false),
+            ("gzip, chunked", true),
+        ] {
+            let tap = HeadTap::default();
+            tap.received(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
+            assert!(tap.inside_request());
+            let mut headers = HeaderMap::new();
+            headers.insert(TRANSFER_ENCODING, coding.trim().parse().unwrap());
+            assert_eq!(tap.ambiguous(&headers), ambiguous, "{coding}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_inside_a_request_is_listened_to_until_it_ends() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        for (request, waits) in [
+            ("POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\nabc", true),
+            (SINGLE[0], false),
+        ] {
+            let (mut client, server) = tokio::io::duplex(4096);
+            let mut tapped = Tapped::new(server, Arc::new(HeadTap::default()));
+            client.write_all(request.as_bytes()).await.unwrap();
+            let mut read = vec![0; request.len()];
+            tapped.read_exact(&mut read).await.unwrap();
+            let mut closing = once_polled(Box::pin(async move { tapped.shutdown().await }));
+            assert_eq!(closing.is_none(), waits);
+            if let Some(Err(closing)) = closing.take() {
+                panic!("{closing}");
             }
         }
     }
 
-    #[test]
-    fn one_framing_is_fine_and_bodies_are_not_looked_at() {
-        let head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
-        assert!(!twice(&[head], true));
-        assert!(!twice(&[head, b"10\r\ncontent-length: 3\r\n"], true));
-        assert!(!twice(
-            &[b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"],
-            false
-        ));
-    }
-
-    #[test]
-    fn each_head_is_looked_at_for_itself() {
-        let tap = HeadTap::default();
-        tap.received(b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc");
-        assert!(!tap.framed_twice(&HeaderMap::new()));
-        tap.received(b"body body");
-        tap.expect_head();
-        tap.received(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
-        let mut headers = HeaderMap::new();
-        headers.insert(TRANSFER_ENCODING, "chunked".parse().unwrap());
-        assert!(!tap.framed_twice(&headers));
+    /// Polls once.
+    fn once_polled<T>(mut future: Pin<Box<dyn Future<Output = T>>>) -> Option<T> {
+        match future
+            .as_mut()
+            .poll(&mut Context::from_waker(std::task::Waker::noop()))
+        {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        }
     }
 }

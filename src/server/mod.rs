@@ -11,13 +11,14 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::Context;
+use http::StatusCode;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::sync::{Notify, watch};
+use tokio::task::{JoinHandle, JoinSet};
 
 use self::framing::{HeadTap, Tapped};
 use crate::config::Config;
@@ -37,6 +38,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 const H2_WINDOW: u32 = 4 << 20;
 /// Requests one HTTP/2 connection may have under way.
 const H2_STREAMS: u32 = 256;
+/// After the drain, what is cut gets this long to close its records.
+const CUT_TIME: Duration = Duration::from_secs(2);
 /// Pause after a failed accept (out of file descriptors), so that the loop does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -73,7 +76,7 @@ impl Gateway {
         }
         let prices = PriceBook::new(&config.prices).context("the price data is not usable")?;
         let metrics = Metrics::new(&config.app_labels).context("the metric set is not usable")?;
-        let client = proxy::upstream::client(&config)?;
+        let clients = proxy::upstream::clients(&config)?;
         let router = Router::new(&config.upstreams).context("no upstream is configured")?;
 
         let listener = bind(config.listen, "server.listen").await?;
@@ -89,7 +92,7 @@ impl Gateway {
             .context("the recorder's thread cannot be started")?;
         let shared = Arc::new(Shared {
             router,
-            client,
+            clients,
             budget: Budget::new(config.max_body_bytes, config.buffered_bytes),
             hasher,
             registry,
@@ -97,6 +100,8 @@ impl Gateway {
             recorder,
             metrics,
             unpriced: Mutex::new(HashSet::new()),
+            idle: Notify::new(),
+            cut: watch::Sender::new(false),
             config,
         });
         let (stop, stopped) = watch::channel(false);
@@ -126,15 +131,36 @@ impl Gateway {
     }
 
     /// Stops accepting, lets running turns end (for the configured time), and stores all records.
-    pub async fn shutdown(mut self) {
+    pub async fn shutdown(self) {
+        self.shutdown_unless(std::future::pending()).await;
+    }
+
+    /// Like [`Self::shutdown`]; running turns are cut as soon as `hurry` is ready. Their records
+    /// are stored as well.
+    pub async fn shutdown_unless(mut self, hurry: impl Future<Output = ()>) {
         // No receiver is left only when both tasks have ended already.
         let _ = self.stop.send(true);
-        let limit = self.shared.config.drain + Duration::from_secs(1);
-        if tokio::time::timeout(limit, &mut self.proxy_task)
-            .await
-            .is_err()
-        {
+        let drained = async {
+            // Connections first; tunnels have left theirs.
+            let ended = (&mut self.proxy_task).await;
+            self.shared.quiet().await;
+            ended
+        };
+        let whole = tokio::select! {
+            drained = tokio::time::timeout(self.shared.config.drain, drained) => drained.is_ok(),
+            () = hurry => false,
+        };
+        if !whole {
+            tracing::warn!("turns that are still running are cut");
+            self.shared.cut.send_replace(true);
+            // Takes all connections with it.
             self.proxy_task.abort();
+            if tokio::time::timeout(CUT_TIME, self.shared.quiet())
+                .await
+                .is_err()
+            {
+                tracing::warn!("requests were still open at the end; their records are lost");
+            }
         }
         self.admin_task.abort();
         if let Some(handle) = self.recorder.take() {
@@ -211,13 +237,18 @@ fn unhex(text: &str) -> Option<Hash> {
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
     let graceful = GracefulShutdown::new();
+    // Dropping the set ends what is in it.
+    let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
+            Some(_ended) = connections.join_next() => continue,
             _ = stopped.changed() => break,
         };
         match accepted {
-            Ok((stream, _)) => connection(stream, &shared, &graceful),
+            Ok((stream, _)) => {
+                connections.spawn(connection(stream, &shared, &graceful));
+            }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -225,15 +256,15 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::
         }
     }
     drop(listener);
-    if tokio::time::timeout(shared.config.drain, graceful.shutdown())
-        .await
-        .is_err()
-    {
-        tracing::warn!("turns still running at the end of the drain time were cut");
-    }
+    graceful.shutdown().await;
 }
 
-fn connection(stream: TcpStream, shared: &Arc<Shared>, graceful: &GracefulShutdown) {
+/// Serves a connection to its end; the drain lets it finish what it has begun.
+fn connection(
+    stream: TcpStream,
+    shared: &Arc<Shared>,
+    graceful: &GracefulShutdown,
+) -> impl Future<Output = ()> + Send + 'static {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY was refused");
     }
@@ -244,9 +275,11 @@ fn connection(stream: TcpStream, shared: &Arc<Shared>, graceful: &GracefulShutdo
         service_fn(move |request| {
             let (shared, tap) = (shared.clone(), tap.clone());
             async move {
-                let ambiguous = tap.framed_twice(request.headers());
+                let ambiguous = tap.ambiguous(request.headers());
                 let response = proxy::serve(shared, request, ambiguous).await;
-                tap.expect_head();
+                if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                    tap.give_up();
+                }
                 Ok::<_, Infallible>(response)
             }
         })
@@ -271,11 +304,10 @@ fn connection(stream: TcpStream, shared: &Arc<Shared>, graceful: &GracefulShutdo
     let watched = graceful.watch(connection);
     let metrics = shared.clone();
     metrics.metrics.connections.inc();
-    // Tracked by `graceful`: the drain waits for it.
-    tokio::spawn(async move {
+    async move {
         if let Err(error) = watched.await {
             tracing::debug!(error = %error, "connection ended");
         }
         metrics.metrics.connections.dec();
-    });
+    }
 }

@@ -9,7 +9,7 @@
 mod clients;
 mod http1;
 mod relay;
-mod splice;
+pub mod splice;
 mod world;
 
 use serde_json::Value;

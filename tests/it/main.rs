@@ -8,3 +8,4 @@ mod agents;
 mod cli_config;
 mod docker;
 mod support;
+mod wire;

@@ -119,10 +119,14 @@ impl Reader<'_> {
         if !self.walk.enter(b'{')? {
             return Err("json_object_expected");
         }
-        let (mut top, mut seen, mut first) = (Top {
-            talk: Vec::with_capacity(self.expected_messages() * 2),
-            ..Top::default()
-        }, Seen::default(), true);
+        let (mut top, mut seen, mut first) = (
+            Top {
+                talk: Vec::with_capacity(self.expected_messages() * 2),
+                ..Top::default()
+            },
+            Seen::default(),
+            true,
+        );
         while let Some(key) = self.walk.key(&mut first)? {
             let bit = match key.as_ref() {
                 b"messages" => {

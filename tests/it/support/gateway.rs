@@ -100,8 +100,17 @@ impl Gateway {
 
     /// Resident memory in kB.
     pub fn rss_kb(&self) -> u64 {
+        self.status_kb("VmRSS:")
+    }
+
+    /// The most resident memory so far, in kB.
+    pub fn peak_kb(&self) -> u64 {
+        self.status_kb("VmHWM:")
+    }
+
+    fn status_kb(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
+        let line = status.lines().find(|l| l.starts_with(name)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
@@ -152,6 +161,28 @@ impl Gateway {
         .await
     }
 
+    /// All requests recorded for a run in the order of their start, once there are at least `n`.
+    pub async fn turns_of(&self, run: &str, n: usize) -> Vec<Value> {
+        let data = self.data();
+        super::eventually(&format!("{n} records of {run}"), async || {
+            let turns = turns_of(&data, run);
+            (turns.len() >= n).then_some(turns)
+        })
+        .await
+    }
+
+    /// Waits until as many requests of this kind have ended in this way, and not one more.
+    pub async fn ended_as(&self, kind: &str, outcome: &str, n: usize) {
+        let labels = [format!("kind=\"{kind}\""), format!("outcome=\"{outcome}\"")];
+        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+        super::eventually(&format!("{n} x {kind} {outcome}"), async || {
+            let count = self.metric("prefixgate_requests_total", &labels).await;
+            assert!(count <= n as f64, "{count} instead of {n} {kind} {outcome}");
+            (count == n as f64).then_some(())
+        })
+        .await;
+    }
+
     /// Sends a signal by name (`TERM`, `STOP` ...).
     pub fn signal(&self, name: &str) {
         let pid = self.pid().to_string();
@@ -176,6 +207,25 @@ impl Drop for Gateway {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// All requests recorded for a run so far, also the refused ones.
+pub fn turns_of(data: &Path, run: &str) -> Vec<Value> {
+    let output = Command::new(env!("CARGO_BIN_EXE_prefixgate"))
+        .args([
+            "report",
+            "turns",
+            "--all",
+            "--run",
+            run,
+            "--json",
+            "--data-dir",
+        ])
+        .arg(data)
+        .output()
+        .unwrap();
+    // A run without records is an error of that command.
+    serde_json::from_slice(&output.stdout).unwrap_or_default()
 }
 
 /// `prefixgate report ARGS --json --data-dir DIR`, parsed; empty while there is no database.

@@ -25,6 +25,10 @@ pub enum Step {
     Reset,
     /// Sends everything it receives back, until the end (after an upgrade).
     Echo,
+    /// Ends the connection unless the next request begins in this time.
+    CloseIdle(Duration),
+    /// Waits for the next request to arrive and resets the connection without reading of it.
+    ResetUnread,
 }
 
 impl Step {
@@ -197,6 +201,18 @@ async fn converse(mut stream: TcpStream, connection: usize, log: &Log, script: &
                     return;
                 }
                 Step::Reset => {
+                    stream.set_zero_linger().unwrap();
+                    return;
+                }
+                Step::CloseIdle(limit) => {
+                    match tokio::time::timeout(limit, stream.read_buf(&mut buffer)).await {
+                        Ok(Ok(n)) if n > 0 => {}
+                        _ => return,
+                    }
+                }
+                Step::ResetUnread => {
+                    // The other side may close instead, which is as good.
+                    let _ = stream.peek(&mut [0]).await;
                     stream.set_zero_linger().unwrap();
                     return;
                 }
