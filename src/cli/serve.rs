@@ -23,7 +23,8 @@ pub struct Args {
 pub fn main(args: Args) -> anyhow::Result<ExitCode> {
     let config = Config::load(&args.options)?;
     super::log_to_stderr();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    // Accepting, admin and signals; the workers have runtimes of their own.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {

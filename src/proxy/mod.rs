@@ -58,8 +58,6 @@ pub struct Shared {
     pub config: Config,
     /// The way to the upstreams.
     pub router: Router,
-    /// Connections to them.
-    pub clients: Clients,
     /// Memory for bodies.
     pub budget: Budget,
     /// Keyed hashes.
@@ -109,9 +107,11 @@ impl Shared {
     }
 }
 
-/// Serves one request. `ambiguous` is set when its head framed the body in two ways.
+/// Serves one request over the given upstream connections. `ambiguous` is set when its head framed
+/// the body in two ways.
 pub async fn serve(
     shared: Arc<Shared>,
+    clients: Arc<Clients>,
     request: Request<Incoming>,
     ambiguous: bool,
 ) -> Response<ReplyBody> {
@@ -176,7 +176,7 @@ pub async fn serve(
     parts.version = Version::HTTP_11;
 
     if let Some(protocol) = upgrade {
-        return tunnel::open(shared, account, parts, body, protocol, &upstream).await;
+        return tunnel::open(shared, &clients, account, parts, body, protocol, &upstream).await;
     }
     let sent = if turn {
         let taken = match shared.budget.read(body).await {
@@ -208,6 +208,7 @@ pub async fn serve(
         }
         let answer = send_turn(
             &shared,
+            &clients.pooled,
             &mut account,
             &upstream.name,
             parts,
@@ -220,7 +221,7 @@ pub async fn serve(
         answer
     } else {
         let request = Request::from_parts(parts, SendBody::Stream(body));
-        send(&shared, &shared.clients.pooled, &upstream.name, request).await
+        send(&shared, &clients.pooled, &upstream.name, request).await
     };
     let method_is_head = account
         .record()
@@ -304,13 +305,13 @@ fn describe(
 /// were to blame, and insertion ends for the thread.
 async fn send_turn(
     shared: &Shared,
+    client: &UpstreamClient,
     account: &mut Account,
     upstream: &str,
     mut parts: request::Parts,
     prepared: Prepared,
     original: Bytes,
 ) -> Result<Response<Incoming>, Unanswered> {
-    let client = &shared.clients.pooled;
     if !prepared.edited {
         let request = Request::from_parts(parts, SendBody::pieces(prepared.pieces));
         return send(shared, client, upstream, request).await;

@@ -15,8 +15,6 @@ use crate::provider::{anthropic, decode, json};
 use crate::run::{Arrival, Identity, Seat, identify};
 use crate::trace::{CallResult, CallStatus, Inspection, Placed};
 
-/// Bodies above this size are looked at in a way that lets other tasks move to another worker.
-const BLOCKING_BYTES: usize = 2 << 20;
 /// After this many turns in a row that wrote and read nothing, a thread gets no more markers ...
 const UNREAD_WRITES_MAX: u32 = 2;
 /// ... but for one turn in this many, which shows whether its prefix has become stable.
@@ -58,16 +56,6 @@ pub fn prepare(
     asking: &Asking<'_>,
     body: &Bytes,
 ) -> Prepared {
-    if body.len() > BLOCKING_BYTES
-        && tokio::runtime::Handle::try_current()
-            .is_ok_and(|h| h.runtime_flavor() == tokio::runtime::RuntimeFlavor::MultiThread)
-    {
-        return tokio::task::block_in_place(|| run(shared, account, asking, body));
-    }
-    run(shared, account, asking, body)
-}
-
-fn run(shared: &Shared, account: &mut Account, asking: &Asking<'_>, body: &Bytes) -> Prepared {
     let untouched = |continues| Prepared {
         pieces: vec![body.clone()],
         edited: false,

@@ -9,13 +9,14 @@ use hyper_util::rt::TokioIo;
 
 use super::account::{Account, End};
 use super::body::ReplyBody;
-use super::upstream::SendBody;
+use super::upstream::{Clients, SendBody};
 use super::{Shared, not_switched, pass_on, refuse, send};
 use crate::config::Upstream;
 
 /// Forwards an upgrade request and, on `101`, joins the two connections.
 pub async fn open(
     shared: Arc<Shared>,
+    clients: &Clients,
     mut account: Account,
     mut parts: request::Parts,
     body: Incoming,
@@ -28,7 +29,7 @@ pub async fn open(
         .insert(CONNECTION, HeaderValue::from_static("upgrade"));
     parts.headers.insert(UPGRADE, protocol);
     let request = Request::from_parts(parts, SendBody::Stream(body));
-    let sent = send(&shared, &shared.clients.upgrades, &upstream.name, request).await;
+    let sent = send(&shared, &clients.upgrades, &upstream.name, request).await;
     let (mut answer, client_side) = match (sent, client_side) {
         (Ok(answer), Some(client_side)) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
             (answer, client_side)

@@ -2,6 +2,7 @@
 
 mod admin;
 mod framing;
+mod workers;
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -18,12 +19,13 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 
 use self::framing::{HeadTap, Tapped};
+use self::workers::Workers;
 use crate::config::Config;
 use crate::prompt_cache::chain::{Hash, Hasher};
-use crate::proxy::{self, Shared, intake::Budget, route::Router};
+use crate::proxy::{self, Shared, intake::Budget, route::Router, upstream::Clients};
 use crate::run::{MAX_THREADS, Registry, Seed};
 use crate::store::{Sqlite, ThreadSeed};
 use crate::trace::metrics::Metrics;
@@ -76,7 +78,6 @@ impl Gateway {
         }
         let prices = PriceBook::new(&config.prices).context("the price data is not usable")?;
         let metrics = Metrics::new(&config.app_labels).context("the metric set is not usable")?;
-        let clients = proxy::upstream::clients(&config)?;
         let router = Router::new(&config.upstreams).context("no upstream is configured")?;
 
         let listener = bind(config.listen, "server.listen").await?;
@@ -92,7 +93,6 @@ impl Gateway {
             .context("the recorder's thread cannot be started")?;
         let shared = Arc::new(Shared {
             router,
-            clients,
             budget: Budget::new(config.max_body_bytes, config.buffered_bytes),
             hasher,
             registry,
@@ -105,7 +105,8 @@ impl Gateway {
             config,
         });
         let (stop, stopped) = watch::channel(false);
-        let proxy_task = tokio::spawn(accept(listener, shared.clone(), stopped.clone()));
+        let workers = Workers::start(&shared)?;
+        let proxy_task = tokio::spawn(accept(listener, workers, stopped.clone()));
         let admin_task = tokio::spawn(admin::serve(admin_listener, shared.clone(), proxy, stopped));
         Ok(Self {
             proxy,
@@ -140,25 +141,15 @@ impl Gateway {
     pub async fn shutdown_unless(mut self, hurry: impl Future<Output = ()>) {
         // No receiver is left only when both tasks have ended already.
         let _ = self.stop.send(true);
-        let drained = async {
-            // Connections first; tunnels have left theirs.
-            let ended = (&mut self.proxy_task).await;
-            self.shared.quiet().await;
-            ended
-        };
         let whole = tokio::select! {
-            drained = tokio::time::timeout(self.shared.config.drain, drained) => drained.is_ok(),
+            drained = tokio::time::timeout(self.shared.config.drain, &mut self.proxy_task) => drained.is_ok(),
             () = hurry => false,
         };
         if !whole {
             tracing::warn!("turns that are still running are cut");
             self.shared.cut.send_replace(true);
-            // Takes all connections with it.
-            self.proxy_task.abort();
-            if tokio::time::timeout(CUT_TIME, self.shared.quiet())
-                .await
-                .is_err()
-            {
+            let ended = tokio::time::timeout(CUT_TIME, &mut self.proxy_task).await;
+            if ended.is_err() || self.shared.metrics.in_flight.get() > 0 {
                 tracing::warn!("requests were still open at the end; their records are lost");
             }
         }
@@ -235,20 +226,15 @@ fn unhex(text: &str) -> Option<Hash> {
     Some(hash)
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
-    let graceful = GracefulShutdown::new();
-    // Dropping the set ends what is in it.
-    let mut connections = JoinSet::new();
+/// Accepts until told to stop, then waits for the workers to drain.
+async fn accept(listener: TcpListener, workers: Workers, mut stopped: watch::Receiver<bool>) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            Some(_ended) = connections.join_next() => continue,
             _ = stopped.changed() => break,
         };
         match accepted {
-            Ok((stream, _)) => {
-                connections.spawn(connection(stream, &shared, &graceful));
-            }
+            Ok((stream, _)) => workers.serve(stream),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -256,13 +242,14 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::
         }
     }
     drop(listener);
-    graceful.shutdown().await;
+    workers.drain().await;
 }
 
 /// Serves a connection to its end; the drain lets it finish what it has begun.
 fn connection(
     stream: TcpStream,
     shared: &Arc<Shared>,
+    clients: &Arc<Clients>,
     graceful: &GracefulShutdown,
 ) -> impl Future<Output = ()> + Send + 'static {
     if let Err(error) = stream.set_nodelay(true) {
@@ -271,12 +258,12 @@ fn connection(
     let tap = Arc::new(HeadTap::default());
     let io = TokioIo::new(Tapped::new(stream, tap.clone()));
     let service = {
-        let shared = shared.clone();
+        let (shared, clients) = (shared.clone(), clients.clone());
         service_fn(move |request| {
-            let (shared, tap) = (shared.clone(), tap.clone());
+            let (shared, clients, tap) = (shared.clone(), clients.clone(), tap.clone());
             async move {
                 let ambiguous = tap.ambiguous(request.headers());
-                let response = proxy::serve(shared, request, ambiguous).await;
+                let response = proxy::serve(shared, clients, request, ambiguous).await;
                 if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                     tap.give_up();
                 }
