@@ -1,7 +1,8 @@
 //! One request's account: opened when it is accepted, closed exactly once, whatever the exit.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use uuid::Uuid;
@@ -74,7 +75,7 @@ impl Account {
         shared.metrics.in_flight.inc();
         let open = Open {
             started: Instant::now(),
-            record: TurnRecord::begin(Uuid::now_v7(), kind, upstream, now_ms()),
+            record: TurnRecord::begin(new_id(now_ms()), kind, upstream, now_ms()),
             seat: None,
             chain_end: None,
             body_bytes: 0,
@@ -166,28 +167,60 @@ impl Account {
     }
 
     /// Closes the account. Later calls do nothing.
-    pub fn finish(&mut self, end: End, answer: Option<&Answer>) {
-        let Some(mut open) = self.open.take() else {
+    pub fn finish(&mut self, end: End, answer: Option<Answer>) {
+        drop(self.close(end, answer));
+    }
+
+    /// Like [`Self::finish`], but the bookkeeping waits until the answer's last bytes are on their way.
+    pub fn finish_later(&mut self, end: End, answer: Option<Answer>) {
+        let Some(closing) = self.close(end, answer) else {
             return;
         };
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            // A runtime that ends drops the task, and that does the work as well.
+            runtime.spawn(async move { drop(closing) });
+        }
+    }
+
+    /// Settles what the next request of the thread must find; the rest is done by the returned value.
+    fn close(&mut self, end: End, answer: Option<Answer>) -> Option<Closing> {
+        let mut open = self.open.take()?;
         let shared = &self.shared;
         open.record.duration_us = micros(open.started);
-        let now = now_ms();
-        if let Some(answer) = answer {
+        if let Some(answer) = &answer {
             open.read(answer);
         }
-        open.judge(&end, answer);
+        open.judge(&end, answer.as_ref());
         if matches!(end, End::ClientGone) && *shared.cut.borrow() {
             open.record.warnings.push("cut_by_shutdown".to_owned());
         }
-        let facts = open.price(shared, answer);
-        open.settle(shared, answer, now);
-        let Open { record, .. } = *open;
+        open.settle(shared, answer.as_ref(), now_ms());
+        Some(Closing {
+            shared: shared.clone(),
+            open,
+            answer,
+        })
+    }
+}
+
+/// A closed account on its way into the books: priced, counted, logged and recorded when dropped.
+struct Closing {
+    shared: Arc<Shared>,
+    open: Box<Open>,
+    answer: Option<Answer>,
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let shared = &self.shared;
+        let facts = self.open.price(shared, self.answer.as_ref());
+        let record = &mut self.open.record;
         shared
             .metrics
-            .turn(&record, facts.as_ref().and_then(|f| f.label.as_ref()));
-        super::line::log(&record);
-        shared.recorder.turn(record);
+            .turn(record, facts.as_ref().and_then(|f| f.label.as_ref()));
+        super::line::log(record);
+        let successor = TurnRecord::begin(Uuid::nil(), record.kind, "", 0);
+        shared.recorder.turn(std::mem::replace(record, successor));
         shared.metrics.in_flight.dec();
         if shared.metrics.in_flight.get() <= 0 {
             shared.idle.notify_waiters();
@@ -453,6 +486,28 @@ impl TurnRecord {
             warnings: Vec::new(),
         }
     }
+}
+
+/// A UUIDv7. Unique in this process by a counter, and among processes by 62 random bits drawn once:
+/// asking the system for randomness with each request costs two calls.
+fn new_id(now_ms: i64) -> Uuid {
+    static PROCESS: OnceLock<u64> = OnceLock::new();
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    /// Odd, so that the product runs through all values.
+    const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+
+    let process = *PROCESS.get_or_init(|| Uuid::new_v4().as_u64_pair().1.rotate_left(7));
+    let count = COUNTER.fetch_add(1, Ordering::Relaxed);
+    let mut bytes = [0; 10];
+    // Ids of the same millisecond sort by their counter.
+    bytes[..2].copy_from_slice(&((count & 0x0FFF) as u16).to_be_bytes());
+    bytes[2..].copy_from_slice(
+        &process
+            .wrapping_add(count.wrapping_mul(SPREAD))
+            .to_be_bytes(),
+    );
+    let millis = u64::try_from(now_ms).unwrap_or(0);
+    uuid::Builder::from_unix_timestamp_millis(millis, &bytes).into_uuid()
 }
 
 /// UTC milliseconds now.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
@@ -19,6 +19,9 @@ use crate::provider::decode;
 const MAX_BURST_FRAMES: usize = 128;
 /// Most bytes of one burst; a large answer is passed on in such pieces.
 const MAX_BURST_BYTES: usize = 64 << 10;
+
+/// Frames below this size are joined with their neighbours of the same burst.
+const SMALL_FRAME_BYTES: usize = 4 << 10;
 
 /// The answer broke off; the connection to the client must not end cleanly.
 #[derive(Debug, thiserror::Error)]
@@ -61,14 +64,30 @@ impl Held {
     }
 
     /// Whether the other task should have its turn first; if not, the burst may leave.
-    fn wait_for_more(&mut self) -> bool {
-        let wait = std::mem::take(&mut self.fresh) && !self.is_full();
+    fn wait_for_more(&mut self, ended: bool) -> bool {
+        let wait = std::mem::take(&mut self.fresh) && !self.is_full() && !ended;
         self.releasing = !wait && !self.frames.is_empty();
         wait
     }
 
+    /// The next frame to leave. Small ones are joined, since hyper writes no more than a handful of
+    /// chunks at a time.
     fn release(&mut self) -> Option<Frame<Bytes>> {
-        let frame = self.frames.pop_front()?;
+        let small = |frame: &Frame<Bytes>| {
+            frame
+                .data_ref()
+                .is_some_and(|d| d.len() < SMALL_FRAME_BYTES)
+        };
+        let burst = self.frames.iter().take_while(|frame| small(frame)).count();
+        let frame = if burst > 1 {
+            let mut joined = BytesMut::with_capacity(self.bytes.min(burst * SMALL_FRAME_BYTES));
+            for frame in self.frames.drain(..burst) {
+                joined.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+            }
+            Frame::data(joined.freeze())
+        } else {
+            self.frames.pop_front()?
+        };
         self.bytes -= frame.data_ref().map_or(0, Bytes::len);
         self.releasing = !self.frames.is_empty();
         Some(frame)
@@ -147,7 +166,8 @@ impl Tee {
         }
         if !self.held.releasing {
             self.gather(cx);
-            if self.held.wait_for_more() {
+            let ended = self.ended.is_some() || self.inner.is_end_stream();
+            if self.held.wait_for_more(ended) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -291,8 +311,8 @@ impl Tee {
     }
 
     fn finish(&mut self, end: End) {
-        let answer = self.reading.as_ref().map(|r| r.reader.answer());
-        self.account.finish(end, answer);
+        let answer = self.reading.take().map(|r| r.reader.into_answer());
+        self.account.finish_later(end, answer);
     }
 }
 
