@@ -20,6 +20,9 @@ const MAX_BURST_FRAMES: usize = 128;
 /// Most bytes of one burst; a large answer is passed on in such pieces.
 const MAX_BURST_BYTES: usize = 64 << 10;
 
+/// hyper polls a body that is pending once more before it lets other tasks run: two polls without a
+/// frame mean that the other task has had its turn and has nothing.
+const PATIENCE_POLLS: u8 = 2;
 /// Frames below this size are joined with their neighbours of the same burst.
 const SMALL_FRAME_BYTES: usize = 4 << 10;
 
@@ -46,8 +49,10 @@ pub struct Reading {
 struct Held {
     frames: VecDeque<Frame<Bytes>>,
     bytes: usize,
-    /// A frame has come since the other task had its turn.
+    /// A frame has come with this poll.
     fresh: bool,
+    /// Polls without a frame that are still waited for.
+    patience: u8,
     /// The burst is complete and on its way.
     releasing: bool,
 }
@@ -65,7 +70,12 @@ impl Held {
 
     /// Whether the other task should have its turn first; if not, the burst may leave.
     fn wait_for_more(&mut self, ended: bool) -> bool {
-        let wait = std::mem::take(&mut self.fresh) && !self.is_full() && !ended;
+        if std::mem::take(&mut self.fresh) {
+            self.patience = PATIENCE_POLLS;
+        } else {
+            self.patience = self.patience.saturating_sub(1);
+        }
+        let wait = self.patience > 0 && !self.frames.is_empty() && !self.is_full() && !ended;
         self.releasing = !wait && !self.frames.is_empty();
         wait
     }
