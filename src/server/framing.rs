@@ -28,9 +28,6 @@ const MAX_AHEAD: usize = 1024;
 const LINGER_TIME: Duration = Duration::from_secs(10);
 /// ... and this much, so that it can read why nobody wants it.
 const LINGER_BYTES: u64 = 256 << 20;
-/// hyper doubles its read buffer whenever a read fills it, and keeps it while the answer streams. Up to
-/// this many bytes in a row a read leaves one byte free, so that only large bodies get large buffers.
-const SMALL_MESSAGE_BYTES: usize = 64 << 10;
 /// What is read at a time then.
 const LINGER_BUFFER: usize = 8 << 10;
 
@@ -201,8 +198,6 @@ fn number(digits: &[u8], radix: u32) -> Option<u64> {
 pub(super) struct Tapped<S> {
     inner: S,
     tap: Arc<HeadTap>,
-    /// Bytes read since the socket was last found empty.
-    streak: usize,
     lingering: Option<Lingering>,
 }
 
@@ -217,7 +212,6 @@ impl<S> Tapped<S> {
         Self {
             inner,
             tap,
-            streak: 0,
             lingering: None,
         }
     }
@@ -231,22 +225,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tapped<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
-        let room = buf.remaining();
-        let polled = if this.streak < SMALL_MESSAGE_BYTES && room > 1 {
-            let mut short = ReadBuf::new(buf.initialize_unfilled_to(room - 1));
-            let polled = Pin::new(&mut this.inner).poll_read(cx, &mut short);
-            let read = short.filled().len();
-            buf.advance(read);
-            polled
-        } else {
-            Pin::new(&mut this.inner).poll_read(cx, buf)
-        };
+        let polled = Pin::new(&mut this.inner).poll_read(cx, buf);
         if polled.is_ready() {
-            let bytes = &buf.filled()[before..];
-            this.streak = this.streak.saturating_add(bytes.len());
-            this.tap.received(bytes);
-        } else {
-            this.streak = 0;
+            this.tap.received(&buf.filled()[before..]);
         }
         polled
     }
