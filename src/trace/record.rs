@@ -170,6 +170,66 @@ pub struct TurnRecord {
     pub warnings: Vec<String>,
 }
 
+impl TurnRecord {
+    /// A record of which only this is known as yet. Until it is said otherwise, the client has left.
+    #[must_use]
+    pub fn begin(id: Uuid, kind: RequestKind, upstream: &str, started_ms: i64) -> Self {
+        Self {
+            id,
+            kind,
+            run_id: String::new(),
+            run_source: "none",
+            thread_id: String::new(),
+            parent_thread: None,
+            agent: None,
+            parent_agent: None,
+            turn: 0,
+            attempt: 1,
+            app: None,
+            client: None,
+            upstream: upstream.to_owned(),
+            credential: None,
+            method: String::new(),
+            path: String::new(),
+            model_requested: None,
+            model_served: None,
+            started_ms,
+            overhead_us: None,
+            head_us: None,
+            first_token_us: None,
+            duration_us: 0,
+            status: None,
+            outcome: Outcome::ClientAbort,
+            stop_reason: None,
+            error_type: None,
+            error_message: None,
+            streamed: false,
+            usage: Usage::default(),
+            usage_complete: false,
+            usage_estimated: false,
+            cost_pico: None,
+            cost_no_cache_pico: None,
+            price_version: None,
+            inspection: Inspection::NotWanted,
+            request_bytes: 0,
+            sent_bytes: 0,
+            response_bytes: 0,
+            blocks: 0,
+            messages: 0,
+            tools: 0,
+            markers_client: 0,
+            markers_added: Vec::new(),
+            dry_run: false,
+            root: None,
+            chain: None,
+            response_id: None,
+            request_id: None,
+            native_diagnosis: None,
+            warnings: Vec::new(),
+        }
+    }
+}
+
 /// How a tool call stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallStatus {
