@@ -136,9 +136,14 @@ struct Gateway {
 impl Gateway {
     async fn find_or_start(options: &Options, mut config: Config) -> anyhow::Result<Self> {
         // What these flags ask for cannot be asked of a gateway that runs already.
-        let special =
-            options.cache.is_some() || options.upstream.is_some() || options.data_dir.is_some();
-        if !special && let Found::Prefixgate { proxy, data_dir } = reach::ask(config.admin).await {
+        let special = options.cache.is_some() || options.upstream.is_some();
+        let elsewhere = |running: &Option<PathBuf>| {
+            options.data_dir.is_some() && running.as_ref() != Some(&config.data_dir)
+        };
+        if !special
+            && let Found::Prefixgate { proxy, data_dir } = reach::ask(config.admin).await
+            && !elsewhere(&data_dir)
+        {
             let data_dir = data_dir.unwrap_or(config.data_dir);
             return Ok(Self {
                 base: proxy,

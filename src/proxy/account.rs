@@ -348,7 +348,9 @@ impl Open {
                     self.record.warnings.push("cost_lower_bound".to_owned());
                 } else {
                     let model = model.unwrap_or_default();
-                    shared.warn_unpriced(model, reason);
+                    if reason == crate::usage::price::UNKNOWN_MODEL {
+                        shared.warn_unpriced(model, reason);
+                    }
                     self.record.warnings.push(format!("unpriced:{reason}"));
                 }
             }

@@ -48,7 +48,11 @@ fn line(r: &TurnRecord) -> String {
             if let Some(status) = status {
                 let _ = write!(out, " {status}");
             }
-            if let Some(kind) = &r.error_type {
+            if let Some(kind) = r
+                .error_type
+                .as_ref()
+                .filter(|kind| *kind != outcome.as_str())
+            {
                 let _ = write!(out, " {kind}");
             }
         }
@@ -87,7 +91,8 @@ fn line(r: &TurnRecord) -> String {
     }
     if !r.markers_added.is_empty() {
         let how = if r.dry_run { "would add" } else { "+" };
-        let _ = write!(out, " | {how} {} markers", r.markers_added.len());
+        let end = if r.markers_added.len() == 1 { "" } else { "s" };
+        let _ = write!(out, " | {how} {} marker{end}", r.markers_added.len());
     }
     if r.attempt > 1 {
         let _ = write!(out, " | attempt {}", r.attempt);

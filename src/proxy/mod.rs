@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT,
+    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, TRAILER, USER_AGENT,
 };
 use http::{Method, Request, Response, StatusCode, Version, request};
 use hyper::body::Incoming;
@@ -147,6 +147,7 @@ pub async fn serve(
     let turn = route.kind == RequestKind::Turn;
     // A turn is answered as one, whatever else the client would like: an upgrade may be ignored.
     let upgrade = headers::wants_upgrade(request.headers()).filter(|_| !turn);
+    let ambiguous = ambiguous || request.headers().get_all(HOST).iter().nth(1).is_some();
     let (mut parts, body) = request.into_parts();
     let mut labels = route.labels.clone();
     headers::to_upstream(&mut parts.headers, &mut labels);
@@ -154,9 +155,9 @@ pub async fn serve(
     let unframed = parts.version == Version::HTTP_10;
 
     if ambiguous {
-        let message = "prefixgate: the framing of the request's body is ambiguous (content-length \
-                       beside transfer-encoding, or a transfer coding other than chunked); nothing \
-                       was forwarded";
+        let message = "prefixgate: the request can be read in two ways (content-length beside \
+                       transfer-encoding, a transfer coding other than chunked, or two host \
+                       headers); nothing was forwarded";
         let refusal = Refusal::bad_request(message.into());
         let mut response = refuse(account, refusal, Outcome::ClientError, upstream.format);
         // Nobody knows where the next request would begin.
@@ -179,6 +180,8 @@ pub async fn serve(
         return tunnel::open(shared, &clients, account, parts, body, protocol, &upstream).await;
     }
     let sent = if turn {
+        // A body that is read whole goes out with its length, which leaves no place for trailers.
+        parts.headers.remove(TRAILER);
         let taken = match shared.budget.read(body).await {
             Ok(taken) => taken,
             Err(error) => return refuse_intake(account, error, upstream.format),
@@ -330,12 +333,16 @@ async fn send_turn(
     drop(answer);
     let request = Request::from_parts(untouched, SendBody::pieces(vec![original]));
     let answer = send(shared, client, upstream, request).await?;
+    shared.metrics.fuse(markers);
     if !answer.status().is_success() {
-        // The client's own bytes are refused as well (too long, say), so nothing tells against the
-        // markers.
+        // The client's own bytes are refused as well (too long, say): nothing tells against the
+        // markers, but while the thread is refused they are of no use.
+        account.warn("markers_suspended");
+        if let Some(seat) = account.seat() {
+            shared.registry.suspend_insertion(seat);
+        }
         return Ok(answer);
     }
-    shared.metrics.fuse(markers);
     account.warn("markers_refused");
     if let Some(seat) = account.seat() {
         shared.registry.insertion_off(seat);

@@ -270,7 +270,8 @@ fn plan_markers(
         view,
         min_tokens: facts.min_cache_tokens,
         bytes_per_token_milli: ratio,
-        previous_end: seat.and_then(|s| s.previous_end),
+        // A number of blocks there, the index of the last of them here.
+        previous_end: seat.and_then(|s| s.previous_end?.checked_sub(1)),
         root_seen: seat.is_some_and(|s| s.root_seen),
         insertion_off: seat.is_some_and(|s| s.insertion_off),
     })

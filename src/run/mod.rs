@@ -8,4 +8,6 @@ pub mod parents;
 mod registry;
 
 pub use identify::{Identity, Labels};
-pub use registry::{Answered, Arrival, AskedCall, MAX_THREADS, Registry, Seat, Seed, SettledCall};
+pub use registry::{
+    Answered, Arrival, AskedCall, MAX_THREADS, Registry, Seat, Seed, SettledCall, UNPLACED,
+};

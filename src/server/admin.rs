@@ -73,8 +73,7 @@ fn answer(
         "/metrics" => {
             let m = &shared.metrics;
             let gauge = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-            m.records_written.set(gauge(shared.recorder.written()));
-            m.records_dropped.set(gauge(shared.recorder.dropped()));
+            m.records(shared.recorder.written(), shared.recorder.dropped());
             m.threads.set(gauge(shared.registry.threads() as u64));
             match prometheus::render(m) {
                 Ok(text) => text_response(StatusCode::OK, prometheus::CONTENT_TYPE, text),

@@ -6,9 +6,10 @@ mod workers;
 
 use std::collections::HashSet;
 use std::convert::Infallible;
+use std::fs::{File, TryLockError};
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -55,6 +56,8 @@ pub struct Gateway {
     proxy_task: JoinHandle<()>,
     admin_task: JoinHandle<()>,
     recorder: Option<RecorderHandle>,
+    /// Held while this gateway uses its data directory; the system lets go of it with the process.
+    _lock: File,
 }
 
 impl Gateway {
@@ -63,6 +66,7 @@ impl Gateway {
     /// # Errors
     /// An unusable data directory, CA bundle or address; the text says which and what to do.
     pub async fn start(config: Config) -> anyhow::Result<Self> {
+        let lock = lock(&config.data_dir)?;
         let store = Sqlite::open(&config.data_dir).with_context(|| {
             format!(
                 "cannot open the trace database in {}",
@@ -116,6 +120,7 @@ impl Gateway {
             proxy_task,
             admin_task,
             recorder: Some(handle),
+            _lock: lock,
         })
     }
 
@@ -169,9 +174,33 @@ async fn bind(address: SocketAddr, setting: &str) -> anyhow::Result<TcpListener>
     })
 }
 
+/// Makes sure that no other gateway writes into the data directory: two would take each other's
+/// threads for their own.
+fn lock(data_dir: &Path) -> anyhow::Result<File> {
+    use std::os::unix::fs::DirBuilderExt as _;
+
+    let place = data_dir.display();
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(data_dir)
+        .with_context(|| format!("cannot create the data directory {place}"))?;
+    let file = File::create(data_dir.join("lock"))
+        .with_context(|| format!("cannot write to the data directory {place}"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => anyhow::bail!(
+            "another gateway uses the data directory {place}: give this one its own (--data-dir)"
+        ),
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock the data directory {place}"))
+        }
+    }
+}
+
 /// The installation's secret, made at the first start. Replicas that share a store share it by
 /// copying the file.
-fn secret(data_dir: &std::path::Path) -> anyhow::Result<[u8; 32]> {
+fn secret(data_dir: &Path) -> anyhow::Result<[u8; 32]> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, RwLock};
 
 use prometheus::{
-    Counter, CounterVec, HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Registry,
+    CounterVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
 };
 
 use super::{Inspection, Outcome, RequestKind, TurnRecord};
@@ -50,9 +50,9 @@ pub struct Metrics {
     /// Threads the registry remembers.
     pub threads: IntGauge,
     /// Records that reached the store.
-    pub records_written: IntGauge,
+    records_written: IntCounter,
     /// Records that did not, since the queue was full or the store refused.
-    pub records_dropped: IntGauge,
+    records_dropped: IntCounter,
     models: RwLock<HashSet<Arc<str>>>,
     apps: Vec<String>,
 }
@@ -83,6 +83,11 @@ impl Metrics {
         };
         let gauge = |name: &str, help: &str| {
             let metric = IntGauge::new(name, help)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
+        };
+        let plain = |name: &str, help: &str| {
+            let metric = IntCounter::new(name, help)?;
             registry.register(Box::new(metric.clone()))?;
             Ok::<_, prometheus::Error>(metric)
         };
@@ -171,8 +176,11 @@ impl Metrics {
             in_flight: gauge("prefixgate_requests_in_flight", "Requests under way")?,
             connections: gauge("prefixgate_client_connections", "Open client connections")?,
             threads: gauge("prefixgate_threads", "Conversation threads remembered")?,
-            records_written: gauge("prefixgate_records_written", "Records stored since start")?,
-            records_dropped: gauge("prefixgate_records_dropped", "Records lost since start")?,
+            records_written: plain("prefixgate_records_written_total", "Records stored")?,
+            records_dropped: plain(
+                "prefixgate_records_dropped_total",
+                "Records lost: the queue was full, or the store refused them",
+            )?,
             models: RwLock::default(),
             apps: apps.to_vec(),
             registry: registry.clone(),
@@ -182,8 +190,8 @@ impl Metrics {
             "Always 1; the version is the label",
         )
         .const_label("version", env!("CARGO_PKG_VERSION"));
-        let build = Counter::with_opts(build)?;
-        build.inc();
+        let build = IntGauge::with_opts(build)?;
+        build.set(1);
         registry.register(Box::new(build))?;
         Ok(metrics)
     }
@@ -192,6 +200,15 @@ impl Metrics {
     #[must_use]
     pub fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    /// Takes over what the recorder has counted.
+    pub fn records(&self, written: u64, dropped: u64) {
+        let catch_up = |metric: &IntCounter, count: u64| {
+            metric.inc_by(count.saturating_sub(metric.get()));
+        };
+        catch_up(&self.records_written, written);
+        catch_up(&self.records_dropped, dropped);
     }
 
     /// Counts a finished request. `model` is its label in the price data, if it has one.

@@ -177,9 +177,9 @@ impl TurnRecord {
         Self {
             id,
             kind,
-            run_id: String::new(),
+            run_id: "unplaced".to_owned(),
             run_source: "none",
-            thread_id: String::new(),
+            thread_id: "main".to_owned(),
             parent_thread: None,
             agent: None,
             parent_agent: None,

@@ -97,6 +97,8 @@ pub(super) fn runs(runs: &[RunSummary]) -> anyhow::Result<String> {
 
 #[derive(Serialize)]
 struct SpendJson<'a> {
+    /// The application, model or day, whichever the groups are.
+    id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     app: Option<Option<&'a str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,6 +116,7 @@ pub(super) fn spend(by: By, groups: &[Spend], zone: &TimeZone) -> anyhow::Result
     let rows = groups.iter().map(|group| {
         let key = Some(group.key.as_deref());
         SpendJson {
+            id: group.key.as_deref(),
             app: key.filter(|_| by == By::App),
             model: key.filter(|_| by == By::Model),
             day: key.filter(|_| by == By::Day),
@@ -290,5 +293,8 @@ fn array<T: Serialize>(rows: impl Iterator<Item = T>) -> anyhow::Result<String> 
 
 /// RFC 3339 in UTC.
 fn time(ms: i64) -> Option<String> {
-    Timestamp::from_millisecond(ms).ok().map(|t| t.to_string())
+    // Of one width, so that times sort as text.
+    Timestamp::from_millisecond(ms)
+        .ok()
+        .map(|t| format!("{t:.3}"))
 }

@@ -20,6 +20,7 @@ impl Resolver<'_> {
         order: Option<Located<Words>>,
         typed: Vec<Entry<Typed>>,
     ) {
+        let in_file: Vec<String> = typed.iter().map(|entry| entry.name.clone()).collect();
         for entry in typed {
             self.upstream(&mut config.upstreams, entry);
         }
@@ -33,6 +34,12 @@ impl Resolver<'_> {
         let key = format!("upstream.{}.url", first.name);
         if let Some(url) = self.above::<BaseUrl>(&key, None, flag, VARIABLES[3]) {
             first.base = url.value.0;
+            // Whoever names one upstream on the command line means it for everything: no path may
+            // take a key to a provider that nobody has named.
+            let named = first.name.clone();
+            config
+                .upstreams
+                .retain(|upstream| upstream.name == named || in_file.contains(&upstream.name));
         }
         for upstream in &config.upstreams {
             self.destination(config, upstream);

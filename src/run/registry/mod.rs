@@ -166,6 +166,9 @@ pub struct Seed {
     pub last_ms: i64,
 }
 
+/// The run of what names none and cannot be read.
+pub const UNPLACED: &str = "unplaced";
+
 #[derive(Debug)]
 struct Thread {
     run: Arc<str>,
@@ -178,6 +181,8 @@ struct Thread {
     in_flight: Vec<(u128, u32, u32)>,
     last: Option<Last>,
     insertion_off: bool,
+    /// Insertion waits for a request that is answered.
+    suspended: bool,
     bytes_per_token_milli: Option<u32>,
     unread_writes: u32,
     last_ms: i64,
@@ -301,6 +306,7 @@ impl Registry {
         thread.last_ms = end.now_ms;
         if end.ok {
             thread.answered = thread.answered.max(seat.turn);
+            thread.suspended = false;
         }
         thread.last = Some(Last {
             body: seat.body,
@@ -358,6 +364,15 @@ impl Registry {
     pub fn insertion_off(&self, seat: &Seat) {
         if let Some(thread) = self.lock().threads.get_mut(&seat.key) {
             thread.insertion_off = true;
+        }
+    }
+
+    /// Suspends the insertion of markers for a thread until a request of it is answered: it was
+    /// refused with markers and without, so that nothing is known of them, and sending every
+    /// further try twice would not tell more.
+    pub fn suspend_insertion(&self, seat: &Seat) {
+        if let Some(thread) = self.lock().threads.get_mut(&seat.key) {
+            thread.suspended = true;
         }
     }
 
@@ -552,7 +567,7 @@ impl State {
     /// numbered when the same opening has begun another run before.
     fn content_run(&mut self, a: &Arrival<'_>) -> Arc<str> {
         let Some(first) = a.first else {
-            return "unknown".into();
+            return UNPLACED.into();
         };
         let name = content_name(first);
         // Counted, because thousands may begin alike and a search would take longer for each.
@@ -616,6 +631,7 @@ impl State {
             in_flight: Vec::new(),
             last: None,
             insertion_off: false,
+            suspended: false,
             bytes_per_token_milli: None,
             unread_writes: 0,
             last_ms: 0,
@@ -634,7 +650,7 @@ impl State {
             }
         }
         let mut seat = Seat {
-            run_id: "unknown".into(),
+            run_id: UNPLACED.into(),
             run_source: found.source,
             thread_id: "main".into(),
             parent_thread: None,
@@ -662,7 +678,7 @@ impl State {
         seat.run_id = thread.run.clone();
         seat.thread_id = thread.id.clone();
         seat.parent_thread = thread.parent.clone();
-        seat.insertion_off = thread.insertion_off;
+        seat.insertion_off = thread.insertion_off || thread.suspended;
         seat.bytes_per_token_milli = thread.bytes_per_token_milli;
         seat.unread_writes = thread.unread_writes;
         if let Some(run) = self.runs.remove(&seat.run_id) {

@@ -456,7 +456,15 @@ async fn the_fuse_sends_the_clients_bytes_and_stays_off_for_the_thread() {
 #[tokio::test]
 async fn a_refusal_of_the_clients_own_bytes_is_passed_on_once() {
     let refusal = r#"{"type":"error","error":{"type":"invalid_request_error","message":"messages: roles must alternate"}}"#;
-    let upstream = Upstream::answering(http_json(400, refusal)).await;
+    let upstream = Upstream::start(move |_, number| {
+        let answer = if number < 4 {
+            http_json(400, refusal)
+        } else {
+            http_json(200, &message("test-sonnet", &plain(10, 10)))
+        };
+        vec![crate::support::Step::Write(answer)]
+    })
+    .await;
     let gateway = Gateway::with(&upstream.url(), PRICES, &[]);
     // Nothing is added to a lone question.
     let reply = post(&gateway, &[], &crate::support::ask("test-sonnet", false)).await;
@@ -475,13 +483,18 @@ async fn a_refusal_of_the_clients_own_bytes_is_passed_on_once() {
             .iter()
             .all(|t| t["outcome"] == "upstream_error" && t["status"] == 400)
     );
-    // The markers were not to blame, and the thread keeps them.
-    assert!(turns.iter().all(|turn| warnings(turn).is_empty()));
-    let refused = gateway
-        .metric("prefixgate_cache_markers_total", &["by=\"refused\""])
-        .await;
-    assert_eq!(refused, 0.0);
-    let other = agent_body("test-sonnet", "hello again").to_string();
-    post(&gateway, &["x-session-id: session-three"], &other).await;
-    assert_eq!(upstream.seen().len(), 5);
+    // Nothing is known of the markers: no try is sent twice again until one has been answered, and
+    // then the thread has them back.
+    assert_eq!(warnings(&turns[1]), ["markers_suspended"]);
+    let thread = ["x-session-id: session-three"];
+    for (text, requests, marked) in [
+        ("again", 4, false),
+        ("and again", 5, false),
+        ("fine", 6, true),
+    ] {
+        let body = agent_body("test-sonnet", text).to_string();
+        post(&gateway, &thread, &body).await;
+        assert_eq!(upstream.seen().len(), requests, "{text}");
+        assert_eq!(count_markers(&upstream.last().body) > 0, marked, "{text}");
+    }
 }
