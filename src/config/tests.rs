@@ -388,7 +388,11 @@ fn upstreams_keep_the_order_of_preference() {
         ("zeta", Format::OpenAi)
     );
     assert_eq!(config.upstreams[0].base, "http://127.0.0.1:9/");
-    assert_eq!(config.upstreams[1].base, "https://api.anthropic.com/");
+    // ... and then nothing goes where nobody has said.
+    let names: Vec<&str> = config.upstreams.iter().map(|u| u.name.as_str()).collect();
+    assert_eq!(names, ["zeta", "alpha"]);
+    let moved = "[upstream.anthropic]\nurl = \"http://127.0.0.1:1\"";
+    assert_eq!(Case::new(moved).load().unwrap().upstreams.len(), 1);
 }
 
 #[test]

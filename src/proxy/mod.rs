@@ -333,7 +333,6 @@ async fn send_turn(
     drop(answer);
     let request = Request::from_parts(untouched, SendBody::pieces(vec![original]));
     let answer = send(shared, client, upstream, request).await?;
-    shared.metrics.fuse(markers);
     if !answer.status().is_success() {
         // The client's own bytes are refused as well (too long, say): nothing tells against the
         // markers, but while the thread is refused they are of no use.
@@ -343,6 +342,7 @@ async fn send_turn(
         }
         return Ok(answer);
     }
+    shared.metrics.fuse(markers);
     account.warn("markers_refused");
     if let Some(seat) = account.seat() {
         shared.registry.insertion_off(seat);

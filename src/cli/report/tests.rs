@@ -60,7 +60,7 @@ fn runs_as_json() {
     let expected = serde_json::json!([{
         "id": "mixed", "id_source": "header", "app": "review", "client": "agent/1.0",
         "models": ["model-1", "model-x"],
-        "started": "2026-03-01T12:00:01Z", "ended": "2026-03-01T12:00:03.9Z", "threads": 1,
+        "started": "2026-03-01T12:00:01.000Z", "ended": "2026-03-01T12:00:03.900Z", "threads": 1,
         "turns": 3, "requests": 4, "errors": 1,
         "tokens": {"uncached": 210, "read": 90, "write_5m": 0, "write_1h": 0, "output": 30},
         "hit_ratio": 0.3,

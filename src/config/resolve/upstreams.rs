@@ -21,6 +21,13 @@ impl Resolver<'_> {
         typed: Vec<Entry<Typed>>,
     ) {
         let in_file: Vec<String> = typed.iter().map(|entry| entry.name.clone()).collect();
+        let standard = config
+            .upstreams
+            .first()
+            .map(|upstream| upstream.name.clone());
+        let mut moved = typed
+            .iter()
+            .any(|entry| entry.section.url.is_some() && Some(&entry.name) == standard.as_ref());
         for entry in typed {
             self.upstream(&mut config.upstreams, entry);
         }
@@ -34,12 +41,18 @@ impl Resolver<'_> {
         let key = format!("upstream.{}.url", first.name);
         if let Some(url) = self.above::<BaseUrl>(&key, None, flag, VARIABLES[3]) {
             first.base = url.value.0;
-            // Whoever names one upstream on the command line means it for everything: no path may
+            moved = true;
+        }
+        if moved {
+            // Whoever sends the standard upstream elsewhere means it for everything: no path may
             // take a key to a provider that nobody has named.
-            let named = first.name.clone();
-            config
+            let first = config
                 .upstreams
-                .retain(|upstream| upstream.name == named || in_file.contains(&upstream.name));
+                .first()
+                .map(|upstream| upstream.name.clone());
+            config.upstreams.retain(|upstream| {
+                Some(&upstream.name) == first.as_ref() || in_file.contains(&upstream.name)
+            });
         }
         for upstream in &config.upstreams {
             self.destination(config, upstream);

@@ -488,11 +488,10 @@ async fn a_refusal_of_the_clients_own_bytes_is_passed_on_once() {
     assert_eq!(warnings(&turns[1]), ["markers_suspended"]);
     let thread = ["x-session-id: session-three"];
     for (text, requests, marked) in [
-        ("again", 4, false),
-        ("and again", 5, false),
-        ("fine", 6, true),
+        ("refused", 4, false),
+        ("answered", 5, false),
+        ("marked", 6, true),
     ] {
-        let body = agent_body("test-sonnet", text).to_string();
         post(&gateway, &thread, &body).await;
         assert_eq!(upstream.seen().len(), requests, "{text}");
         assert_eq!(count_markers(&upstream.last().body) > 0, marked, "{text}");

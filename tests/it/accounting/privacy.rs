@@ -139,7 +139,12 @@ async fn e01_client_strings_make_no_series() {
         "a name broke a line of the log"
     );
     assert!(log.lines().all(|line| line.len() < 2_000));
-    assert_eq!(gateway.metric("prefixgate_records_dropped_total", &[]).await, 0.0);
+    assert_eq!(
+        gateway
+            .metric("prefixgate_records_dropped_total", &[])
+            .await,
+        0.0
+    );
 }
 
 #[tokio::test]

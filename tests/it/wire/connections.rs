@@ -171,7 +171,12 @@ async fn many_clients_at_a_time_get_their_own_answers() {
     assert_eq!(done.load(Ordering::SeqCst), 64 * 20);
     assert_eq!(gateway.turns_of("r", 64 * 20).await.len(), 64 * 20);
     gateway.ended_as("turn", "ok", 64 * 20).await;
-    assert_eq!(gateway.metric("prefixgate_records_dropped_total", &[]).await, 0.0);
+    assert_eq!(
+        gateway
+            .metric("prefixgate_records_dropped_total", &[])
+            .await,
+        0.0
+    );
     assert_eq!(
         gateway.metric("prefixgate_requests_in_flight", &[]).await,
         0.0
