@@ -1,6 +1,7 @@
 //! Reading a request body: bounded for itself, and together with all others.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
@@ -10,11 +11,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Budget is counted in units of this many bytes.
 const UNIT_BYTES: usize = 1024;
+/// A client that sends nothing of its body for this long is given up.
+pub const MAX_SILENCE: Duration = Duration::from_secs(60);
+
 /// Memory for bodies of all requests together.
 #[derive(Debug, Clone)]
 pub struct Budget {
     units: Arc<Semaphore>,
     max_body: usize,
+    patience: Duration,
 }
 
 /// A body that was read, and its share of the budget. Dropping the share returns it.
@@ -35,19 +40,24 @@ pub enum IntakeError {
     /// The client broke off, or framed it wrongly.
     #[error("the client's body ended early: {0}")]
     Client(hyper::Error),
+    /// The client sent nothing of the rest for too long. A share that waits for it is missing to others.
+    #[error("the client sent nothing of its body for {} s", .0.as_secs())]
+    Stalled(Duration),
     /// The gateway is shutting down.
     #[error("shutting down")]
     Closed,
 }
 
 impl Budget {
-    /// `max_body` bytes for one body, `total` bytes for all; at least one largest body fits.
+    /// `max_body` bytes for one body, `total` bytes for all; at least one largest body fits. A client
+    /// may be silent inside a body for `idle`, but no longer than [`MAX_SILENCE`].
     #[must_use]
-    pub fn new(max_body: usize, total: usize) -> Self {
+    pub fn new(max_body: usize, total: usize, idle: Duration) -> Self {
         let units = units(total.max(max_body)).min(Semaphore::MAX_PERMITS);
         Self {
             units: Arc::new(Semaphore::new(units)),
             max_body,
+            patience: idle.min(MAX_SILENCE),
         }
     }
 
@@ -71,7 +81,10 @@ impl Budget {
         let mut first = Bytes::new();
         let mut rest: Option<BytesMut> = None;
         let mut length = 0_usize;
-        while let Some(frame) = body.frame().await {
+        while let Some(frame) = tokio::time::timeout(self.patience, body.frame())
+            .await
+            .map_err(|_elapsed| IntakeError::Stalled(self.patience))?
+        {
             let Ok(data) = frame.map_err(IntakeError::Client)?.into_data() else {
                 continue;
             };

@@ -473,6 +473,12 @@ fn refuse(
 fn refuse_intake(account: Account, error: IntakeError, format: Format) -> Response<ReplyBody> {
     let refusal = match &error {
         IntakeError::TooLarge(limit) => Refusal::too_large(*limit),
+        IntakeError::Stalled(_) => Refusal {
+            status: StatusCode::REQUEST_TIMEOUT,
+            kind: "timeout_error",
+            message: format!("prefixgate: {error}; nothing was forwarded"),
+            retry: None,
+        },
         IntakeError::Client(_) | IntakeError::Closed => {
             Refusal::bad_request(format!("prefixgate: {error}"))
         }

@@ -97,7 +97,11 @@ impl Gateway {
             .context("the recorder's thread cannot be started")?;
         let shared = Arc::new(Shared {
             router,
-            budget: Budget::new(config.max_body_bytes, config.buffered_bytes),
+            budget: Budget::new(
+                config.max_body_bytes,
+                config.buffered_bytes,
+                config.idle_timeout,
+            ),
             hasher,
             registry,
             prices,

@@ -230,6 +230,26 @@ async fn a_body_the_client_does_not_finish_is_never_finished_for_it() {
 }
 
 #[tokio::test]
+async fn a_client_that_stalls_inside_its_body_does_not_keep_others_waiting() {
+    let upstream = Upstream::answering(json(200, "{}")).await;
+    let config =
+        "[server]\nmax_body = \"1MiB\"\nmax_buffered = \"1MiB\"\n[timeouts]\nidle = \"1s\"\n";
+    let gateway = Gateway::with(&upstream.url(), config, &[]);
+    // A body of unknown length takes the whole budget.
+    let mut stalled = Wire::connect(gateway.proxy).await;
+    stalled
+        .send(b"POST /v1/messages HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\n\r\n3\r\n{\"m\r\n")
+        .await;
+    let body = ask("test-sonnet", false);
+    let reply = Wire::exchange(gateway.proxy, "/v1/messages", &[], body.as_bytes()).await;
+    assert_eq!(reply.status, 200);
+    let told = stalled.response().await;
+    assert_eq!(told.status, 408, "{}", told.text());
+    assert_eq!(told.json()["error"]["type"], "timeout_error");
+    assert_eq!(upstream.seen().len(), 1, "half a body went nowhere");
+}
+
+#[tokio::test]
 async fn expect_100_continue_gets_its_go_ahead() {
     let upstream = Upstream::answering(json(200, "{}")).await;
     let gateway = Gateway::start(&upstream.url());
