@@ -137,13 +137,7 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
 /// There is no trace database, or it cannot be read.
 pub fn print_runs(data_dir: &Path, json: bool) -> anyhow::Result<()> {
     let store = Sqlite::open_read(data_dir)?;
-    let filter = Filter {
-        since_ms: None,
-        until_ms: None,
-        app: None,
-        limit: MAX_ROWS,
-    };
-    print(&runs(&store, filter, json, &TimeZone::UTC)?)
+    print(&runs(&store, Filter::all(MAX_ROWS), json, &TimeZone::UTC)?)
 }
 
 /// What one run did, in a line; nothing when it made no model request.
@@ -152,13 +146,7 @@ pub fn print_runs(data_dir: &Path, json: bool) -> anyhow::Result<()> {
 /// There is no trace database, or it cannot be read.
 pub fn run_line(data_dir: &Path, run: &str) -> anyhow::Result<Option<String>> {
     let store = Sqlite::open_read(data_dir)?;
-    let filter = Filter {
-        since_ms: None,
-        until_ms: None,
-        app: None,
-        limit: MAX_ROWS,
-    };
-    let turns = store.turns(run, &filter, false)?;
+    let turns = store.turns(run, &Filter::all(MAX_ROWS), false)?;
     let mut totals = Totals::default();
     for turn in &turns {
         totals.add(turn);

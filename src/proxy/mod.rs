@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, TRAILER, USER_AGENT,
+    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, TRAILER,
 };
 use http::{Method, Request, Response, StatusCode, Version, request};
 use hyper::body::Incoming;
@@ -203,7 +203,6 @@ pub async fn serve(
         }
         if let Some(record) = account.record() {
             record.sent_bytes = prepared.pieces.iter().map(|p| p.len() as u64).sum();
-            record.overhead_us = None;
         }
         let spent = account.elapsed_us().saturating_sub(ready);
         if let Some(record) = account.record() {
@@ -296,10 +295,7 @@ fn describe(
         .app
         .as_deref()
         .map(|app| crate::text::prefix(app, 64).to_owned());
-    record.client = parts
-        .headers
-        .get(USER_AGENT)
-        .and_then(|_| identify::client_name(&parts.headers));
+    record.client = identify::client_name(&parts.headers);
     hash
 }
 

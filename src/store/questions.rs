@@ -18,6 +18,19 @@ pub struct Filter {
     pub limit: usize,
 }
 
+impl Filter {
+    /// Everything there is, at most `limit` rows of it.
+    #[must_use]
+    pub fn all(limit: usize) -> Self {
+        Self {
+            since_ms: None,
+            until_ms: None,
+            app: None,
+            limit,
+        }
+    }
+}
+
 /// One run with everything that belongs to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunSummary {

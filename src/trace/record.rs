@@ -104,7 +104,8 @@ pub struct TurnRecord {
     pub model_served: Option<String>,
     /// Start, UTC milliseconds since 1970. A request belongs to the day of its start.
     pub started_ms: i64,
-    /// Microseconds from start until the request was on its way upstream.
+    /// Microseconds from the last byte of the request until it went upstream: what the gateway added.
+    /// Measured for turns only.
     pub overhead_us: Option<u64>,
     /// Microseconds from start until the response head arrived.
     pub head_us: Option<u64>,
