@@ -12,8 +12,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{Problem, nearest, shown};
-use super::value::{BaseUrl, Count, Price, Size, Span, Value, Words};
-use super::{CachePolicy, Format, Threads};
+use super::value::{BaseUrl, Count, Price, Size, Span, Usd, Value, Words};
+use super::{CachePolicy, Format, NativeDiagnostics, Threads};
 
 /// A value and where it stands.
 #[derive(Debug, Clone)]
@@ -107,6 +107,20 @@ section! {
     Cache {
         /// What the planner may do.
         policy: CachePolicy,
+        /// Percent of runs that are left alone, to be compared with.
+        holdout_percent: Count,
+        /// Memory of the engine.
+        memory: Size,
+        /// The provider's own explanation of misses.
+        native_diagnostics: NativeDiagnostics,
+        /// Whether records may quote a few bytes around a change.
+        excerpts: bool,
+        /// Helper: tools always in the same order.
+        stable_tool_order: bool,
+        /// Helper: how long siblings of a fan-out may wait for the first.
+        warm_first: Span,
+        /// Helper: what keeping a prefix warm over one pause may cost, in USD.
+        keep_warm_max_usd: Usd,
     }
 }
 

@@ -58,6 +58,17 @@ pub enum CachePolicy {
     DryRun,
     /// Free slots are filled; the client's markers stay.
     Fill,
+    /// The client's markers are taken out, and all slots are the planner's.
+    Replace,
+}
+
+/// What to do about the provider's own explanation of cache misses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NativeDiagnostics {
+    /// Record it when the client asked for it.
+    Pass,
+    /// Ask for it when the client did not.
+    Request,
 }
 
 /// What to do with conversations that the provider holds.
@@ -121,6 +132,20 @@ pub struct Config {
     pub drain: Duration,
     /// Planner policy.
     pub cache: CachePolicy,
+    /// Percent of runs that get no breakpoints of ours, so that the others can be compared with them.
+    pub holdout_percent: u32,
+    /// Memory that the prompt-cache engine may take.
+    pub cache_bytes: usize,
+    /// The provider's own explanation of misses.
+    pub native_diagnostics: NativeDiagnostics,
+    /// Records may quote a few bytes around a change of the prompt.
+    pub excerpts: bool,
+    /// Tools are always sent in the same order.
+    pub stable_tool_order: bool,
+    /// How long siblings of a fan-out may wait for the first answer to begin; zero for not at all.
+    pub warm_first: Duration,
+    /// What keeping a prefix warm over one pause may cost, in millionths of a USD; 0 for never.
+    pub keep_warm_max_micro_usd: u64,
     /// Provider-held conversations.
     pub threads: Threads,
     /// The user's own prices.
@@ -174,6 +199,13 @@ impl Config {
             idle_timeout: Duration::from_secs(15 * 60),
             drain: Duration::from_secs(30),
             cache: CachePolicy::Fill,
+            holdout_percent: 0,
+            cache_bytes: 64 << 20,
+            native_diagnostics: NativeDiagnostics::Pass,
+            excerpts: false,
+            stable_tool_order: false,
+            warm_first: Duration::ZERO,
+            keep_warm_max_micro_usd: 0,
             threads: Threads::Pass,
             prices: Vec::new(),
             retention_days: 90,

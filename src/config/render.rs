@@ -83,6 +83,33 @@ impl Config {
             add(&section, "prices", quoted(&upstream.price_provider));
         }
         add("cache", "policy", quoted(self.cache.word()));
+        add("cache", "holdout_percent", self.holdout_percent.to_string());
+        add(
+            "cache",
+            "memory",
+            quoted(&Size::spelled(self.cache_bytes as u64)),
+        );
+        add(
+            "cache",
+            "native_diagnostics",
+            quoted(self.native_diagnostics.word()),
+        );
+        add("cache", "excerpts", self.excerpts.to_string());
+        add(
+            "cache",
+            "stable_tool_order",
+            self.stable_tool_order.to_string(),
+        );
+        add(
+            "cache",
+            "warm_first",
+            quoted(&Span::spelled(self.warm_first)),
+        );
+        add(
+            "cache",
+            "keep_warm_max_usd",
+            Price::spelled(self.keep_warm_max_micro_usd),
+        );
         add("anthropic", "threads", quoted(self.threads.word()));
         add(
             "store",

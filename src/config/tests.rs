@@ -65,7 +65,7 @@ fn every_error_says_where_what_and_how() {
         // Unknown names.
         (
             "\n[cache]\npolcy = \"fill\"\n",
-            "f.toml:3: unknown key `polcy` in [cache]; did you mean `policy`? (known keys: policy)",
+            "f.toml:3: unknown key `polcy` in [cache]; did you mean `policy`? (known keys: policy, holdout_percent, memory, native_diagnostics, excerpts, stable_tool_order, warm_first, keep_warm_max_usd)",
         ),
         (
             "[timeouts]\nmax_body = \"1MiB\"",
@@ -107,11 +107,11 @@ fn every_error_says_where_what_and_how() {
         // Values.
         (
             "[cache]\npolicy = \"full\"",
-            "f.toml:2: cache.policy = \"full\": must be one of \"off\", \"dry-run\", \"fill\"",
+            "f.toml:2: cache.policy = \"full\": must be one of \"off\", \"dry-run\", \"fill\", \"replace\"",
         ),
         (
             "[cache]\npolicy = true",
-            "f.toml:2: cache.policy = true: must be one of \"off\", \"dry-run\", \"fill\" (in quotes, not a boolean)",
+            "f.toml:2: cache.policy = true: must be one of \"off\", \"dry-run\", \"fill\", \"replace\" (in quotes, not a boolean)",
         ),
         (
             "[server]\nmax_body = 32",
@@ -265,7 +265,7 @@ fn flags_and_environment_are_named() {
         case.problems(),
         "--listen: server.listen = \"8787\": must be IP:PORT, such as \"127.0.0.1:8787\" or \"[::1]:8787\" (port 0: \
          the system chooses)\n\
-         PREFIXGATE_CACHE: cache.policy = \"on\": must be one of \"off\", \"dry-run\", \"fill\""
+         PREFIXGATE_CACHE: cache.policy = \"on\": must be one of \"off\", \"dry-run\", \"fill\", \"replace\""
     );
     // A wrong variable is not hidden by a right flag.
     let case = Case::new("")

@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::Uri;
 use toml::de::DeValue;
 
-use super::{CachePolicy, Format, Threads};
+use super::{CachePolicy, Format, NativeDiagnostics, Threads};
 
 /// A kind of value.
 pub trait Value: Sized {
@@ -208,7 +208,8 @@ macro_rules! choice {
     };
 }
 
-choice!(CachePolicy, "off" => CachePolicy::Off, "dry-run" => CachePolicy::DryRun, "fill" => CachePolicy::Fill);
+choice!(CachePolicy, "off" => CachePolicy::Off, "dry-run" => CachePolicy::DryRun, "fill" => CachePolicy::Fill, "replace" => CachePolicy::Replace);
+choice!(NativeDiagnostics, "pass" => NativeDiagnostics::Pass, "request" => NativeDiagnostics::Request);
 choice!(Threads, "pass" => Threads::Pass, "replay" => Threads::Replay);
 choice!(Format, "anthropic" => Format::Anthropic, "openai" => Format::OpenAi, "opaque" => Format::Opaque);
 
@@ -278,6 +279,28 @@ impl Price {
         format!("{whole}.{rest:06}")
             .trim_end_matches('0')
             .to_owned()
+    }
+}
+
+/// An amount of money, in millionths of a USD.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usd(pub u64);
+
+impl Value for Usd {
+    fn parse(text: &str) -> Result<Self, String> {
+        pico_from_usd_per_mtok(text).map(Self).ok_or_else(|| {
+            "must be USD as a plain decimal from 0 to 1000000 with at most 6 decimals, such as 0.25"
+                .to_owned()
+        })
+    }
+
+    fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
+        match value {
+            DeValue::String(text) => Self::parse(text),
+            DeValue::Float(number) => Self::parse(number.as_str()),
+            DeValue::Integer(number) if number.radix() == 10 => Self::parse(number.as_str()),
+            _ => Self::parse(""),
+        }
     }
 }
 

@@ -79,9 +79,19 @@ impl Hasher {
             at: Vec::with_capacity(view.blocks.len()),
             root: link,
         };
+        // What the provider renders behind the tools, though it stands among them.
+        let mut searches: Vec<Hash> = Vec::new();
         for block in &view.blocks {
             let hash = self.of_block(body, view, block);
-            if block.in_prefix() && block.unmarkable != Some(Unmarkable::Attribution) {
+            if block.section != Section::Tools && !searches.is_empty() {
+                for search in searches.drain(..) {
+                    link = self.extend(link, &search);
+                }
+                chain.root = link;
+            }
+            if block.section == Section::Tools && block.kind == BlockKind::ServerTool {
+                searches.push(hash);
+            } else if counts(block) {
                 link = self.extend(link, &hash);
             }
             if block.section != Section::Messages {
@@ -123,6 +133,12 @@ impl Hasher {
             cut(state)
         })
     }
+}
+
+/// Whether a block is part of the prefix.
+#[must_use]
+pub fn counts(block: &Block) -> bool {
+    block.in_prefix() && block.unmarkable != Some(Unmarkable::Attribution)
 }
 
 /// Codes are part of stored hashes: never renumber.

@@ -2,4 +2,7 @@
 
 pub mod chain;
 pub mod plan;
+pub mod shadow;
 pub mod splice;
+pub mod trail;
+pub mod verdict;

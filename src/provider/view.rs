@@ -63,7 +63,8 @@ pub enum BlockKind {
     ToolUse,
     /// The result of a tool call.
     ToolResult,
-    /// A tool call that the provider runs itself, or its result.
+    /// A tool call that the provider runs itself, or its result; among the tool definitions: a
+    /// search that the provider runs, which it renders into the system prompt.
     ServerTool,
     /// Reasoning, plain or redacted.
     Thinking,
@@ -239,6 +240,18 @@ pub struct BodyIds {
     pub previous_message: Option<String>,
 }
 
+/// A setting beside the blocks that decides which prefixes the provider takes for equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parameter {
+    /// Its JSON path in the request, or a plain word for a fact without a place of its own
+    /// (`images`: there is one somewhere).
+    pub name: &'static str,
+    /// The first level of the prompt whose entries are lost when it changes.
+    pub from: Section,
+    /// Its value; `None` for a fact that is just true.
+    pub value: Option<Span>,
+}
+
 /// A request body, looked at without changing it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestView {
@@ -260,6 +273,17 @@ pub struct RequestView {
     pub auto_marker: Option<Marker>,
     /// Markers at places where the provider does not allow any. They are counted, never repaired.
     pub misplaced_markers: u32,
+    /// Settings that are part of the cache's keys, in a fixed order. What stands at its documented
+    /// default is left out: to the provider it is the same as saying nothing.
+    pub parameters: Vec<Parameter>,
+    /// The client asks the provider itself why its cache missed.
+    pub diagnostics: bool,
+    /// Offset behind the opening brace of the body.
+    pub object_start: u32,
+    /// The value of the output limit.
+    pub max_tokens_at: Option<Span>,
+    /// The value that says whether a stream is wanted.
+    pub stream_at: Option<Span>,
     /// Who holds the history.
     pub history: History,
     /// Conversation ids.

@@ -11,7 +11,8 @@ mod words;
 mod writer;
 
 pub use record::{
-    CallResult, CallStatus, Inspection, Outcome, Placed, RequestKind, ToolCallRecord, TurnRecord,
+    CacheRecord, CallResult, CallStatus, Inspection, Outcome, Placed, RequestKind, ToolCallRecord,
+    TurnRecord,
 };
 pub use recorder::{DropReason, Recorder, RecorderHandle, start};
 pub use words::intern;

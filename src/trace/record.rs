@@ -2,6 +2,7 @@
 
 use uuid::Uuid;
 
+use crate::prompt_cache::verdict::Verdict;
 use crate::provider::view::Ttl;
 use crate::usage::Usage;
 
@@ -18,6 +19,8 @@ pub enum RequestKind {
     Batch,
     /// A reachability probe.
     Probe,
+    /// A request of our own that keeps a prefix in the provider's cache. It costs, and is no turn.
+    KeepWarm,
     /// Anything else.
     Other,
 }
@@ -50,6 +53,42 @@ pub enum Inspection {
     NotWanted,
     /// It could not be read; the word says why (`not_json`, `unknown_encoding`, `too_large` ...).
     NotInspected(&'static str),
+}
+
+/// What the prompt-cache engine has to say of a request.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CacheRecord {
+    /// What became of the cache.
+    pub verdict: Option<Verdict>,
+    /// Why there is no verdict, as a stable word.
+    pub unjudged: Option<&'static str>,
+    /// The policy that decided about breakpoints (`off`, `dry-run`, `fill`, `replace`), or
+    /// `holdout` for a run that was left alone to be compared with.
+    pub policy: Option<&'static str>,
+    /// Tokens that the shadow cache expected to be read, where it knows their exact number.
+    pub expected_read: Option<u64>,
+    /// The turn that wrote the entry which was read.
+    pub read_of: Option<Uuid>,
+    /// What the writes cost more than plain input would have, in pico-USD.
+    pub premium_pico: Option<u64>,
+    /// A turn that wrote the same prefix at the same time, so that this one paid for it again.
+    pub duplicate_of: Option<Uuid>,
+    /// Tokens of that prefix, where their number is known from usage.
+    pub duplicate_tokens: Option<u64>,
+    /// What reading them would have saved, in pico-USD.
+    pub duplicate_pico: Option<u64>,
+    /// Whether the provider's own diagnosis says the same as the verdict; `None` where it says
+    /// nothing that can be compared.
+    pub native_agrees: Option<bool>,
+    /// The opt-in helper that acted on this request (`tool_order`, `warm_first`, `keep_warm`).
+    pub helper: Option<&'static str>,
+    /// Tokens that were read thanks to it.
+    pub helper_tokens: Option<u64>,
+    /// What it saved in pico-USD; negative where it cost more.
+    pub helper_pico: Option<i64>,
+    /// The blocks of the request (hashes, kinds, sizes, breakpoints) as what is new after the
+    /// thread's previous record; see [`crate::prompt_cache::trail`]. Empty when unknown.
+    pub trail: Vec<u8>,
 }
 
 /// A breakpoint that prefixgate added.
@@ -167,6 +206,8 @@ pub struct TurnRecord {
     pub request_id: Option<String>,
     /// The provider's own explanation of a cache miss.
     pub native_diagnosis: Option<String>,
+    /// The prompt cache.
+    pub cache: CacheRecord,
     /// Stable words, some with a detail after a colon.
     pub warnings: Vec<String>,
 }
@@ -226,6 +267,7 @@ impl TurnRecord {
             response_id: None,
             request_id: None,
             native_diagnosis: None,
+            cache: CacheRecord::default(),
             warnings: Vec::new(),
         }
     }

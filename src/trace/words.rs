@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::{CallStatus, Inspection, Outcome, RequestKind};
+use crate::prompt_cache::verdict::{Reason, Status, What, Whose};
 
 /// Distinct words that [`intern`] keeps. The program itself has far fewer.
 const MAX_WORDS: usize = 512;
@@ -40,6 +41,7 @@ words!(RequestKind {
     Models => "models",
     Batch => "batch",
     Probe => "probe",
+    KeepWarm => "keep_warm",
     Other => "other",
 });
 
@@ -58,6 +60,64 @@ words!(CallStatus {
     Ok => "ok",
     Failed => "failed",
     Incomplete => "incomplete",
+});
+
+words!(Status {
+    Cold => "cold",
+    Hit => "hit",
+    Extended => "extended",
+    Partial => "partial",
+    Miss => "miss",
+    NotCacheable => "not_cacheable",
+});
+
+words!(Reason {
+    Model => "model",
+    Speed => "speed",
+    Beta => "beta",
+    Tools => "tools",
+    System => "system",
+    Messages => "messages",
+    Parameter => "parameter",
+    Expired => "expired",
+    Concurrent => "concurrent",
+    Lookback => "lookback",
+    BelowMinimum => "below_minimum",
+    NoMarker => "no_marker",
+    Evicted => "evicted",
+    NotWritten => "not_written",
+});
+
+words!(Whose {
+    Client => "client",
+    Provider => "provider",
+    Time => "time",
+    Gateway => "gateway",
+});
+
+words!(What {
+    Clock => "clock",
+    Counter => "counter",
+    Id => "id",
+    Text => "text",
+    Whitespace => "whitespace",
+    Escapes => "escapes",
+    KeyOrder => "key_order",
+    ToolsReordered => "tools_reordered",
+    ToolAdded => "tool_added",
+    ToolRemoved => "tool_removed",
+    ToolChanged => "tool_changed",
+    Moved => "moved",
+    Removed => "removed",
+    Inserted => "inserted",
+    Replaced => "replaced",
+    ImageReplaced => "image_replaced",
+    ResultPruned => "result_pruned",
+    ThinkingDropped => "thinking_dropped",
+    Compaction => "compaction",
+    Rewound => "rewound",
+    Reminder => "reminder",
+    Unknown => "unknown",
 });
 
 impl Outcome {

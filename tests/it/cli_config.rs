@@ -140,10 +140,10 @@ fn wrong_configuration_is_exit_code_2_everywhere_and_lists_all() {
         "[cache]\npolcy = 1\n[timeouts]\nidle = 5\n",
     )
     .unwrap();
-    let expected = "p.toml:2: unknown key `polcy` in [cache]; did you mean `policy`? (known keys: policy)\n\
+    let expected = "p.toml:2: unknown key `polcy` in [cache]; did you mean `policy`? (known keys: policy, holdout_percent, memory, native_diagnostics, excerpts, stable_tool_order, warm_first, keep_warm_max_usd)\n\
                     p.toml:4: timeouts.idle = 5: must be a whole number with a unit, such as \"10s\" or \"15m\" \
                     (units: ms, s, m, h) (in quotes, not an integer)\n\
-                    --cache: cache.policy = \"full\": must be one of \"off\", \"dry-run\", \"fill\"\n";
+                    --cache: cache.policy = \"full\": must be one of \"off\", \"dry-run\", \"fill\", \"replace\"\n";
     let flags = ["--config", "p.toml", "--cache", "full"];
     for (subcommand, tail) in [("check", &[][..]), ("run", &["--", "true"])] {
         let (code, out, err) = run(prefixgate(home.path())

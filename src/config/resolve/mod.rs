@@ -33,6 +33,9 @@ const CONNECT_MS: RangeInclusive<u64> = 100..=5 * 60_000;
 const IDLE_MS: RangeInclusive<u64> = 1_000..=24 * 3_600_000;
 const POOL_IDLE_MS: RangeInclusive<u64> = 0..=3_600_000;
 const DRAIN_MS: RangeInclusive<u64> = 0..=3_600_000;
+const HOLDOUT_PERCENT: RangeInclusive<u64> = 0..=90;
+const CACHE_BYTES: RangeInclusive<u64> = MIB..=16 * GIB;
+const WARM_FIRST_MS: RangeInclusive<u64> = 0..=60_000;
 
 /// Models may think this long without a byte; a shorter limit would cut them off.
 const IDLE_ADVISED: Duration = Duration::from_secs(10 * 60);
@@ -243,14 +246,7 @@ impl Resolver<'_> {
         }
 
         self.upstreams(&mut config, options, file.default_upstream, file.upstreams);
-        if let Some(policy) = self.above(
-            "cache.policy",
-            file.cache.policy,
-            text("--cache", &options.cache),
-            VARIABLES[5],
-        ) {
-            config.cache = policy.value;
-        }
+        self.cache(&mut config, options, file.cache);
         if let Some(threads) = self.in_file("anthropic.threads", file.anthropic.threads) {
             config.threads = threads.value;
         }
@@ -289,6 +285,49 @@ impl Resolver<'_> {
     }
 
     // Layers.
+
+    /// A setting that only the file has.
+    fn cache(&mut self, config: &mut Config, options: &Options, cache: super::file::Cache) {
+        if let Some(policy) = self.above(
+            "cache.policy",
+            cache.policy,
+            text("--cache", &options.cache),
+            VARIABLES[5],
+        ) {
+            config.cache = policy.value;
+        }
+        if let Some(percent) = self.count(
+            "cache.holdout_percent",
+            cache.holdout_percent,
+            HOLDOUT_PERCENT,
+        ) {
+            config.holdout_percent = u32::try_from(percent).unwrap_or(0);
+        }
+        self.memory(
+            "cache.memory",
+            cache.memory,
+            CACHE_BYTES,
+            &mut config.cache_bytes,
+        );
+        if let Some(native) = self.in_file("cache.native_diagnostics", cache.native_diagnostics) {
+            config.native_diagnostics = native.value;
+        }
+        if let Some(excerpts) = self.in_file("cache.excerpts", cache.excerpts) {
+            config.excerpts = excerpts.value;
+        }
+        if let Some(order) = self.in_file("cache.stable_tool_order", cache.stable_tool_order) {
+            config.stable_tool_order = order.value;
+        }
+        self.span(
+            "cache.warm_first",
+            cache.warm_first,
+            WARM_FIRST_MS,
+            &mut config.warm_first,
+        );
+        if let Some(most) = self.in_file("cache.keep_warm_max_usd", cache.keep_warm_max_usd) {
+            config.keep_warm_max_micro_usd = most.value.0;
+        }
+    }
 
     /// A setting that only the file has.
     fn in_file<T>(&mut self, key: &str, typed: Option<Located<T>>) -> Option<Picked<T>> {

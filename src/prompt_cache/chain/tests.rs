@@ -153,6 +153,27 @@ fn the_chain_is_of_the_prefix() {
     assert_eq!(empty.root, hasher.keyed("scope", b"scope"));
 }
 
+/// The provider renders its searches behind the tools, into the system prompt.
+#[test]
+fn a_search_moves_the_chain_where_the_system_prompt_begins() {
+    let search = r#"{"type":"web_search_20260101","name":"web_search"}"#;
+    let body = |tools: &str, system: &str| {
+        format!(r#"{{"tools":[{tools}],{system}"messages":[{{"role":"user","content":"q"}}]}}"#)
+    };
+    let system = r#""system":"s","#;
+    let with = chain(&body(&format!(r#"{search},{{"name":"a"}}"#), system));
+    let without = chain(&body(r#"{"name":"a"}"#, system));
+    assert_eq!(with.at[1], without.at[0], "the tools are still the same");
+    assert_ne!(with.at[2], without.at[1]);
+    assert_ne!(with.root, without.root);
+    let bare = chain(&body(search, ""));
+    assert_ne!(
+        bare.root,
+        chain(&body("", "")).root,
+        "also without a system prompt"
+    );
+}
+
 #[test]
 fn labels_separate() {
     let hasher = hasher();

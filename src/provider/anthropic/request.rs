@@ -12,8 +12,8 @@ use std::collections::HashSet;
 
 use crate::provider::json::{Fault, Walker, blank, inside, says, unescape};
 use crate::provider::view::{
-    Block, BlockKind, Form, History, Marker, MarkerSpelling, Message, RequestView, Role, Section,
-    Span, Spelling, Ttl, Unmarkable,
+    Block, BlockKind, Form, History, Marker, MarkerSpelling, Message, Parameter, RequestView, Role,
+    Section, Span, Spelling, Ttl, Unmarkable,
 };
 
 /// Longest model name and conversation id that is kept, in bytes; a longer model name is cut, a
@@ -51,6 +51,8 @@ pub fn view(body: &[u8]) -> Result<RequestView, Fault> {
             ..RequestView::default()
         },
         talk_has_code: false,
+        has_images: false,
+        has_citations: false,
     };
     let top = reader.top_level()?;
     reader.walk.finish()?;
@@ -68,6 +70,10 @@ struct Top {
     cache_key: Option<Span>,
     user: Option<Span>,
     metadata_session: Option<Span>,
+    tool_choice: Option<Span>,
+    thinking: Option<Span>,
+    effort: Option<Span>,
+    speed: Option<Span>,
 }
 
 /// Keys seen in one object, as bits.
@@ -79,6 +85,10 @@ struct Reader<'a> {
     walk: Walker<'a>,
     out: RequestView,
     talk_has_code: bool,
+    /// An image stands somewhere, also inside a tool result.
+    has_images: bool,
+    /// A document asks for citations.
+    has_citations: bool,
 }
 
 impl Reader<'_> {
@@ -94,6 +104,13 @@ impl Reader<'_> {
         let is_string = self.walk.peek()? == b'"';
         let span = self.walk.skip()?;
         Ok(is_string.then_some(span))
+    }
+
+    /// Consumes the value; its span unless it is null, which the API takes for absent.
+    fn value(&mut self) -> Result<Option<Span>, Fault> {
+        let is_null = self.walk.peek()? == b'n';
+        let span = self.walk.skip()?;
+        Ok((!is_null).then_some(span))
     }
 
     /// Consumes the value; what it says if it is a boolean.
@@ -119,6 +136,7 @@ impl Reader<'_> {
         if !self.walk.enter(b'{')? {
             return Err("json_object_expected");
         }
+        self.out.object_start = self.walk.at();
         let (mut top, mut seen, mut first) = (
             Top {
                 talk: Vec::with_capacity(self.expected_messages() * 2),
@@ -158,19 +176,21 @@ impl Reader<'_> {
                     4
                 }
                 b"stream" => {
-                    self.out.stream = self.boolean()? == Some(true);
+                    let value = self.walk.skip()?;
+                    self.out.stream = value.of(self.body) == b"true";
+                    self.out.stream_at = Some(value);
                     5
                 }
                 b"max_tokens" => {
-                    let raw = self.walk.skip()?.of(self.body);
-                    self.out.max_tokens =
-                        std::str::from_utf8(raw).ok().and_then(|s| s.parse().ok());
+                    let value = self.walk.skip()?;
+                    let raw = std::str::from_utf8(value.of(self.body));
+                    self.out.max_tokens = raw.ok().and_then(|s| s.parse().ok());
+                    self.out.max_tokens_at = Some(value);
                     6
                 }
                 b"speed" => {
-                    self.out.fast = self
-                        .string()?
-                        .is_some_and(|s| says(s.of(self.body), "fast"));
+                    top.speed = self.string()?.filter(|s| says(s.of(self.body), "fast"));
+                    self.out.fast = top.speed.is_some();
                     7
                 }
                 b"thread" => {
@@ -182,6 +202,7 @@ impl Reader<'_> {
                     9
                 }
                 b"diagnostics" => {
+                    self.out.diagnostics = self.walk.peek()? == b'{';
                     let (previous, _) = self.two(b"previous_message_id", b"")?;
                     self.out.ids.previous_message = self.text_of(previous);
                     10
@@ -197,6 +218,19 @@ impl Reader<'_> {
                 b"prompt_cache_key" => {
                     top.cache_key = self.string()?;
                     13
+                }
+                b"tool_choice" => {
+                    top.tool_choice = self.value()?;
+                    14
+                }
+                b"thinking" => {
+                    top.thinking = self.value()?;
+                    15
+                }
+                b"output_config" => {
+                    // The effort is all of it that is known to be part of the cache's key.
+                    top.effort = self.two(b"effort", b"")?.0;
+                    16
                 }
                 _ => {
                     self.walk.skip()?;
@@ -430,6 +464,7 @@ impl Reader<'_> {
     fn assemble(mut self, top: Top) -> RequestView {
         self.out.tools = top.tools.len() as u32;
         self.sessions(&top);
+        let parameters = self.parameters(&top);
         let Top {
             tools,
             system,
@@ -439,6 +474,7 @@ impl Reader<'_> {
         if self.talk_has_code {
             self.mark_results_of_code(&mut talk);
         }
+        self.out.parameters = parameters;
         let head = (tools.len() + system.len()) as u32;
         for message in &mut self.out.messages {
             message.blocks = message.blocks.start + head..message.blocks.end + head;
@@ -448,6 +484,48 @@ impl Reader<'_> {
         self.out.blocks.extend(system);
         self.out.blocks.append(&mut talk);
         self.out
+    }
+
+    /// What decides, beside the blocks, which prefixes are equal (the provider's table of what
+    /// invalidates the cache, August 2026). An explicit default counts as leaving it out.
+    fn parameters(&self, top: &Top) -> Vec<Parameter> {
+        let fact = |is: bool, name, from| {
+            is.then_some(Parameter {
+                name,
+                from,
+                value: None,
+            })
+        };
+        let given = |value: Option<Span>, default: &[u8], name, from| {
+            let value = value.filter(|value| value.of(self.body) != default)?;
+            Some(Parameter {
+                name,
+                from,
+                value: Some(value),
+            })
+        };
+        [
+            given(top.speed, b"", "speed", Section::System),
+            fact(self.has_citations, "citations", Section::System),
+            given(
+                top.tool_choice
+                    .filter(|choice| !is_auto(choice.of(self.body))),
+                b"",
+                "tool_choice",
+                Section::Messages,
+            ),
+            given(top.thinking, b"", "thinking", Section::Messages),
+            given(
+                top.effort,
+                b"\"high\"",
+                "output_config.effort",
+                Section::Messages,
+            ),
+            fact(self.has_images, "images", Section::Messages),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
     }
 
     /// A result of a call that the provider's code execution made must not be marked either.
@@ -500,7 +578,15 @@ fn session_of_user(user: &str) -> Option<String> {
         walk: Walker::new(user.as_bytes()).ok()?,
         out: RequestView::default(),
         talk_has_code: false,
+        has_images: false,
+        has_citations: false,
     };
     let (session, _) = reader.two(b"session_id", b"").ok()?;
     reader.text_of(session)
+}
+
+/// Whether a `tool_choice` says what a request without one gets.
+fn is_auto(choice: &[u8]) -> bool {
+    let spelled = choice.iter().filter(|byte| !byte.is_ascii_whitespace());
+    spelled.eq(br#"{"type":"auto"}"#.iter())
 }

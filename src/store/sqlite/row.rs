@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::provider::view::Ttl;
 use crate::store::StoreError;
-use crate::trace::{Inspection, Outcome, Placed, RequestKind, TurnRecord, intern};
+use crate::trace::{CacheRecord, Inspection, Outcome, Placed, RequestKind, TurnRecord, intern};
 use crate::usage::Usage;
 
 /// The columns of `turns` in the order in which [`bind`] and [`read`] go through them.
@@ -254,6 +254,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
         response_id: from.take()?,
         request_id: from.take()?,
         native_diagnosis: from.take()?,
+        cache: CacheRecord::default(),
         warnings: from.json("warnings")?,
     })
 }

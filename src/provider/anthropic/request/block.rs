@@ -83,6 +83,10 @@ impl Reader<'_> {
         };
         if section == Section::Tools {
             block.unmarkable = parts.deferred.then_some(Unmarkable::Deferred);
+            let kind = parts.kind.map(|kind| inside(kind.of(self.body)));
+            if kind.is_some_and(is_search) {
+                block.kind = BlockKind::ServerTool;
+            }
         } else {
             self.classify(&mut block, &parts);
         }
@@ -117,7 +121,10 @@ impl Reader<'_> {
                 };
                 (BlockKind::Text, unmarkable)
             }
-            Some("image") => (BlockKind::Image, None),
+            Some("image") => {
+                self.has_images = true;
+                (BlockKind::Image, None)
+            }
             Some("document" | "search_result" | "container_upload") => (BlockKind::Document, None),
             Some("tool_use") => {
                 block.call_id = parts.id;
@@ -207,6 +214,11 @@ impl Reader<'_> {
                     parts.is_error = self.boolean()?;
                     9
                 }
+                b"citations" if !is_tool => {
+                    let enabled = self.flag(b"enabled")?;
+                    self.has_citations |= enabled;
+                    12
+                }
                 b"caller" => {
                     let (kind, _) = self.two(b"type", b"")?;
                     parts.run_by_code = kind.is_some_and(|kind| {
@@ -250,6 +262,22 @@ impl Reader<'_> {
         Ok((span, plain.filter(|_| count == 1)))
     }
 
+    /// Whether a member of an object says `true`; anything else is skipped.
+    fn flag(&mut self, name: &[u8]) -> Result<bool, Fault> {
+        if !self.walk.enter(b'{')? {
+            self.walk.skip()?;
+            return Ok(false);
+        }
+        let (mut on, mut first) = (false, true);
+        while let Some(key) = self.walk.key(&mut first)? {
+            let value = self.boolean()?;
+            if key.as_ref() == name {
+                on = value == Some(true);
+            }
+        }
+        Ok(on)
+    }
+
     fn nested_block(&mut self, levels: u32) -> Result<Option<Span>, Fault> {
         if !self.walk.enter(b'{')? {
             self.walk.skip()?;
@@ -284,9 +312,9 @@ impl Reader<'_> {
                 }
             }
         }
-        let is_text = parts
-            .kind
-            .is_some_and(|kind| says(kind.of(self.body), "text"));
+        let kind = parts.kind.map(|kind| kind.of(self.body));
+        let is_text = kind.is_some_and(|kind| says(kind, "text"));
+        self.has_images |= kind.is_some_and(|kind| says(kind, "image"));
         Ok(parts.plain_text().filter(|_| is_text))
     }
 
@@ -306,4 +334,10 @@ impl Reader<'_> {
         }
         Ok(())
     }
+}
+
+/// Searches that the provider runs. It renders them into the system prompt: switching one on or off
+/// leaves the tools' entries alone (its table of what invalidates the cache, August 2026).
+fn is_search(kind: &[u8]) -> bool {
+    kind.starts_with(b"web_search_") || kind.starts_with(b"web_fetch_")
 }

@@ -242,9 +242,54 @@ fn strange_bodies_are_read_or_refused_but_never_break() {
         r#"{"messages":"x","system":7,"tools":{"a":1},"max_tokens":12345678901234567890123}"#;
     let empty = RequestView {
         spelling: Some(&MARKERS),
+        object_start: 1,
+        max_tokens_at: seen(shapes).max_tokens_at,
         ..RequestView::default()
     };
     assert_eq!(seen(shapes), empty);
+}
+
+#[test]
+fn settings_that_are_part_of_the_key() {
+    let names = |body: &str| -> Vec<&str> {
+        let parameters = seen(body).parameters;
+        parameters.iter().map(|p| p.name).collect()
+    };
+    for default in [
+        "{}",
+        r#"{"tool_choice":{"type": "auto"},"output_config":{"effort":"high"},"thinking":null,"speed":"standard"}"#,
+        r#"{"messages":[{"role":"user","content":[{"type":"document","citations":{"enabled":false}}]}]}"#,
+    ] {
+        assert!(names(default).is_empty(), "{default}");
+    }
+    let all = r#"{"speed":"fast","tool_choice":{"type":"auto","disable_parallel_tool_use":true},
+        "thinking":{"type":"adaptive"},"output_config":{"effort":"low","format":{}},
+        "messages":[{"role":"user","content":[
+            {"type":"document","citations":{"enabled":true}},
+            {"type":"tool_result","tool_use_id":"t","content":[{"type":"image"}]}]}]}"#;
+    let expected = [
+        "speed",
+        "citations",
+        "tool_choice",
+        "thinking",
+        "output_config.effort",
+        "images",
+    ];
+    assert_eq!(names(all), expected);
+    assert!(seen(r#"{"diagnostics":{"previous_message_id":null}}"#).diagnostics);
+    assert!(!seen(r#"{"diagnostics":null}"#).diagnostics);
+    let body = r#" {"max_tokens": 12,"stream":true}"#;
+    let view = seen(body);
+    assert_eq!(view.object_start, 2);
+    assert_eq!(view.max_tokens_at.unwrap().of(body.as_bytes()), b"12");
+    assert_eq!(view.stream_at.unwrap().of(body.as_bytes()), b"true");
+}
+
+#[test]
+fn a_search_by_the_provider_is_no_ordinary_tool() {
+    let body = r#"{"tools":[{"type":"web_search_20260101","name":"web_search"},{"name":"Bash"}]}"#;
+    let kinds: Vec<_> = seen(body).blocks.iter().map(|b| b.kind).collect();
+    assert_eq!(kinds, [BlockKind::ServerTool, BlockKind::Tool]);
 }
 
 /// Nesting in every place that is walked into, deeper than any stack.

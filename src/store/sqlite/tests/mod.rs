@@ -8,7 +8,8 @@ use super::*;
 use crate::provider::view::Ttl;
 use crate::store::{Filter, Questions};
 use crate::trace::{
-    Entry, Inspection, Outcome, Placed, RequestKind, Sink, ToolCallRecord, TurnRecord, intern,
+    CacheRecord, Entry, Inspection, Outcome, Placed, RequestKind, Sink, ToolCallRecord, TurnRecord,
+    intern,
 };
 use crate::usage::Usage;
 
@@ -106,6 +107,7 @@ pub(crate) fn turn(run: &str, n: u32) -> TurnRecord {
         response_id: Some(format!("msg_{n}")),
         request_id: Some(format!("req_{n}")),
         native_diagnosis: None,
+        cache: CacheRecord::default(),
         warnings: Vec::new(),
     }
 }
@@ -242,6 +244,7 @@ fn any_turn() -> impl Strategy<Value = TurnRecord> {
                     response_id: told(),
                     request_id: told(),
                     native_diagnosis: told(),
+                    cache: CacheRecord::default(),
                     warnings,
                 }
             },
