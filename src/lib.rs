@@ -8,6 +8,7 @@ pub mod server;
 pub mod proxy;
 pub mod run;
 
+mod bounded;
 pub mod clock;
 pub mod guard;
 pub mod prompt_cache;

@@ -3,6 +3,10 @@
 //! [`judge`] compares what the provider reports with what the thread's previous turn had left in
 //! its cache. Tokens and money come from reported usage and prices alone; estimates never enter.
 
+mod judge;
+
+pub use judge::{Facts, judge};
+
 use crate::provider::view::Section;
 
 /// What became of the cache.

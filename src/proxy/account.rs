@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use uuid::Uuid;
 
@@ -73,9 +73,10 @@ impl Account {
         price_provider: &str,
     ) -> Self {
         shared.metrics.in_flight.inc();
+        let now_ms = shared.clock.utc_ms();
         let open = Open {
             started: Instant::now(),
-            record: TurnRecord::begin(new_id(now_ms()), kind, upstream, now_ms()),
+            record: TurnRecord::begin(new_id(now_ms), kind, upstream, now_ms),
             seat: None,
             chain_end: None,
             body_bytes: 0,
@@ -194,7 +195,7 @@ impl Account {
         if matches!(end, End::ClientGone) && *shared.cut.borrow() {
             open.record.warnings.push("cut_by_shutdown".to_owned());
         }
-        open.settle(shared, answer.as_ref(), now_ms());
+        open.settle(shared, answer.as_ref(), shared.clock.utc_ms());
         Some(Closing {
             shared: shared.clone(),
             open,
@@ -451,15 +452,6 @@ fn new_id(now_ms: i64) -> Uuid {
     );
     let millis = u64::try_from(now_ms).unwrap_or(0);
     uuid::Builder::from_unix_timestamp_millis(millis, &bytes).into_uuid()
-}
-
-/// UTC milliseconds now.
-#[must_use]
-pub fn now_ms() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn micros(since: Instant) -> u64 {

@@ -35,6 +35,7 @@ use self::refusal::Refusal;
 use self::route::{Route, Router};
 use self::tee::{Reading, Tee};
 use self::upstream::{Clients, SendBody, UpstreamClient};
+use crate::clock::Clock;
 use crate::config::{Config, Format, Threads};
 use crate::prompt_cache::chain::Hasher;
 use crate::provider::anthropic::response::{Limits, Reader, Shape};
@@ -60,6 +61,8 @@ pub struct Shared {
     pub router: Router,
     /// Memory for bodies.
     pub budget: Budget,
+    /// The time of records and lifetimes.
+    pub clock: Clock,
     /// Keyed hashes.
     pub hasher: Hasher,
     /// Lineages.

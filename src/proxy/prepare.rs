@@ -5,7 +5,7 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 
 use super::Shared;
-use super::account::{self, Account, hex, now_ms};
+use super::account::{self, Account, hex};
 use crate::config::CachePolicy;
 use crate::prompt_cache::chain::{Chain, Hash};
 use crate::prompt_cache::plan::{self, Situation};
@@ -186,7 +186,7 @@ fn place(
         has_history: view.messages.iter().any(|m| m.role == Role::Assistant),
         history: &view.history,
         body: xxhash_rust::xxh3::xxh3_128(body),
-        now_ms: now_ms(),
+        now_ms: shared.clock.utc_ms(),
     };
     let seat = shared
         .registry
@@ -244,7 +244,7 @@ fn place_unread(shared: &Shared, account: &mut Account, asking: &Asking<'_>, bod
         has_history: false,
         history: &History::Whole,
         body: xxhash_rust::xxh3::xxh3_128(body),
-        now_ms: now_ms(),
+        now_ms: shared.clock.utc_ms(),
     };
     let seat = shared.registry.arrive(&arrival, Vec::new);
     account.seated(seat, None, body.len());
@@ -261,7 +261,9 @@ fn plan_markers(
     view: &RequestView,
 ) -> plan::Plan {
     let model = view.model.as_deref().unwrap_or_default();
-    let facts = shared.prices.model(asking.price_provider, model, now_ms());
+    let facts = shared
+        .prices
+        .model(asking.price_provider, model, shared.clock.utc_ms());
     let seat = account.seat();
     let ratio = seat
         .and_then(|s| s.bytes_per_token_milli)
@@ -312,7 +314,7 @@ fn settle_results(shared: &Shared, account: &Account, body: &[u8], view: &Reques
         let Some(id) = block.call_id else { continue };
         let id = json::unescape(id.of(body));
         let failed = block.is_error == Some(true);
-        let known = shared.registry.settle(seat, &id, now_ms());
+        let known = shared.registry.settle(seat, &id, shared.clock.utc_ms());
         if known.is_some() {
             shared.metrics.call(if failed { "failed" } else { "ok" });
         }

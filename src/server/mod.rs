@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 
 use self::framing::{HeadTap, Tapped};
 use self::workers::Workers;
+use crate::clock::Clock;
 use crate::config::Config;
 use crate::prompt_cache::chain::{Hash, Hasher};
 use crate::proxy::{self, Shared, intake::Budget, route::Router, upstream::Clients};
@@ -66,6 +67,15 @@ impl Gateway {
     /// # Errors
     /// An unusable data directory, CA bundle or address; the text says which and what to do.
     pub async fn start(config: Config) -> anyhow::Result<Self> {
+        Self::start_at(config, Clock::Real).await
+    }
+
+    /// As [`Gateway::start`], by another clock: lifetimes of cache entries and times of records
+    /// follow it, timeouts do not.
+    ///
+    /// # Errors
+    /// As [`Gateway::start`].
+    pub async fn start_at(config: Config, clock: Clock) -> anyhow::Result<Self> {
         let lock = lock(&config.data_dir)?;
         let store = Sqlite::open(&config.data_dir).with_context(|| {
             format!(
@@ -75,7 +85,7 @@ impl Gateway {
         })?;
         let hasher = Hasher::new(secret(&config.data_dir)?);
         let registry = Registry::new(MAX_THREADS);
-        let since = proxy::account::now_ms() - RESTORE_MS;
+        let since = clock.utc_ms() - RESTORE_MS;
         match store.recent_threads(MAX_THREADS, since) {
             Ok(threads) => registry.restore(threads.into_iter().rev().map(seed)),
             Err(error) => tracing::warn!(%error, "earlier threads cannot be read; they start anew"),
@@ -102,6 +112,7 @@ impl Gateway {
                 config.buffered_bytes,
                 config.idle_timeout,
             ),
+            clock,
             hasher,
             registry,
             prices,

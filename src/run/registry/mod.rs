@@ -6,14 +6,12 @@
 //! thread, in the run the client named, in the run of the tool call whose prompt it starts with,
 //! or in a run named after its first message.
 
-mod bounded;
-
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
-use self::bounded::Bounded;
 use super::identify::Identity;
+use crate::bounded::Bounded;
 use crate::prompt_cache::chain::Hash;
 use crate::provider::view::History;
 

@@ -6,7 +6,7 @@ use std::hash::Hash;
 
 /// At most `limit` entries; inserting or touching renews an entry.
 #[derive(Debug)]
-pub(super) struct Bounded<K, V> {
+pub(crate) struct Bounded<K, V> {
     limit: usize,
     entries: HashMap<K, (u64, V)>,
     /// Keys by renewal, oldest first. An entry may stand here several times; only its newest counts.
@@ -15,7 +15,7 @@ pub(super) struct Bounded<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit: limit.max(1),
             entries: HashMap::new(),
@@ -25,7 +25,7 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
     }
 
     /// Inserts or replaces; returns the entry that had to go.
-    pub(super) fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
         self.clock += 1;
         self.order.push_back((self.clock, key.clone()));
         self.entries.insert(key, (self.clock, value));
@@ -33,6 +33,11 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
         if self.entries.len() <= self.limit {
             return None;
         }
+        self.pop_oldest()
+    }
+
+    /// Takes out what was not touched longest.
+    pub(crate) fn pop_oldest(&mut self) -> Option<(K, V)> {
         while let Some((stamp, key)) = self.order.pop_front() {
             if self.entries.get(&key).is_some_and(|(at, _)| *at == stamp) {
                 return self.entries.remove(&key).map(|(_, value)| (key, value));
@@ -41,7 +46,12 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
         None
     }
 
-    pub(super) fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&V>
+    /// All entries, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.entries.iter().map(|(key, (_, value))| (key, value))
+    }
+
+    pub(crate) fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
     {
@@ -49,7 +59,7 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
     }
 
     /// Looks up for change, and renews.
-    pub(super) fn touch(&mut self, key: &K) -> Option<&mut V> {
+    pub(crate) fn touch(&mut self, key: &K) -> Option<&mut V> {
         self.compact();
         let (stamp, value) = self.entries.get_mut(key)?;
         self.clock += 1;
@@ -59,18 +69,18 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
     }
 
     /// Looks up for change without renewing.
-    pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.entries.get_mut(key).map(|(_, value)| value)
     }
 
-    pub(super) fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<V>
+    pub(crate) fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
     {
         self.entries.remove(key).map(|(_, value)| value)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 

@@ -1,0 +1,407 @@
+//! From facts to a verdict.
+
+use super::{Change, Reason, Status, Verdict, What, Whose};
+use crate::prompt_cache::shadow::Expected;
+use crate::prompt_cache::trail::{Past, Trail};
+use crate::provider::view::{Section, Ttl};
+use crate::usage::Usage;
+
+/// Lifetimes in milliseconds.
+const M5_MS: i64 = 5 * 60 * 1000;
+const H1_MS: i64 = 60 * 60 * 1000;
+
+/// What a verdict is made of.
+#[expect(missing_debug_implementations, reason = "holds a function")]
+pub struct Facts<'a> {
+    /// What the provider reported for this turn.
+    pub usage: &'a Usage,
+    /// This request, with its breakpoints as sent.
+    pub now: &'a Trail,
+    /// Its start, UTC milliseconds.
+    pub started_ms: i64,
+    /// The model that answered.
+    pub served: Option<&'a str>,
+    /// The thread's previous answered request.
+    pub past: Option<&'a Past>,
+    /// Where its prompt first differs from that.
+    pub change: Option<&'a Change>,
+    /// What the shadow cache expected.
+    pub expected: &'a Expected,
+    /// The smallest prefix that the model caches, in tokens.
+    pub min_tokens: Option<u32>,
+    /// The run has another thread that is older: a first turn without a prefix in common with it
+    /// is a side call or a sub-agent.
+    pub beside: bool,
+    /// The price of a usage of this turn's model and tier, in pico-USD.
+    pub price: &'a dyn Fn(&Usage) -> Option<u64>,
+}
+
+/// Why less was read than was there.
+struct Cause {
+    reason: Reason,
+    whose: Whose,
+    detail: String,
+    /// JSON path, for settings; a change brings its own.
+    path: Option<&'static str>,
+    /// The change is the cause.
+    by_change: bool,
+}
+
+impl Cause {
+    fn new(reason: Reason, whose: Whose, detail: impl Into<String>) -> Self {
+        Self {
+            reason,
+            whose,
+            detail: detail.into(),
+            path: None,
+            by_change: false,
+        }
+    }
+}
+
+/// The verdict of a turn; `Err` with a stable word when the provider reported too little for one.
+///
+/// # Errors
+/// `usage_unknown`: neither read nor written tokens were reported.
+pub fn judge(facts: &Facts<'_>) -> Result<Verdict, &'static str> {
+    let usage = facts.usage;
+    let (Some(read), Some(written), Some(prompt)) = (usage.read, usage.written(), usage.prompt())
+    else {
+        return Err("usage_unknown");
+    };
+    let there = match facts.past {
+        Some(past) => past.readable().unwrap_or(0),
+        // Nobody of this thread has written anything; others may have.
+        None => facts
+            .expected
+            .alive
+            .and_then(|known| known.tokens)
+            .unwrap_or(0),
+    };
+    // What is not sent any more cannot be lost.
+    let there = there.min(prompt);
+    // A conversation that was taken back has lost only what still stands on its new path.
+    let there = match (facts.change, facts.expected.alive) {
+        (Some(change), alive) if change.what == What::Rewound => {
+            there.min(alive.and_then(|known| known.tokens).unwrap_or(0))
+        }
+        _ => there,
+    };
+    if read >= there && read > 0 {
+        let status = if written == 0 {
+            Status::Hit
+        } else {
+            Status::Extended
+        };
+        return Ok(nothing_lost(status));
+    }
+    if there == 0 {
+        return Ok(first(facts, written, prompt));
+    }
+    let lost = there - read;
+    let cause = cause(facts, read);
+    let status = if read == 0 {
+        Status::Miss
+    } else {
+        Status::Partial
+    };
+    let change = facts.change.filter(|_| cause.by_change);
+    Ok(Verdict {
+        status,
+        reason: Some(cause.reason),
+        first_changed: match change {
+            Some(change) => Some(change.path.clone()),
+            None => cause.path.map(str::to_owned),
+        },
+        offset: change.and_then(|change| change.offset),
+        what: change.map(|change| change.what),
+        detail: cause.detail,
+        whose: Some(cause.whose),
+        lost_tokens: Some(lost),
+        lost_pico: lost_pico(facts, lost),
+        excerpt: change.and_then(|change| change.excerpt.clone()),
+    })
+}
+
+fn nothing_lost(status: Status) -> Verdict {
+    Verdict {
+        status,
+        reason: None,
+        first_changed: None,
+        offset: None,
+        what: None,
+        detail: String::new(),
+        whose: None,
+        lost_tokens: Some(0),
+        lost_pico: Some(0),
+        excerpt: None,
+    }
+}
+
+/// Nothing was there to be read, as far as exact counts say.
+fn first(facts: &Facts<'_>, written: u64, prompt: u64) -> Verdict {
+    let expected = facts.expected;
+    if written == 0 {
+        let (reason, detail) = not_written(facts, prompt);
+        return Verdict {
+            reason: Some(reason),
+            detail,
+            whose: match reason {
+                Reason::NotWritten => Some(Whose::Provider),
+                Reason::NoMarker => Some(Whose::Client),
+                _ => None,
+            },
+            ..nothing_lost(Status::NotCacheable)
+        };
+    }
+    if facts.past.is_none() && expected.alive.is_some() {
+        // There was an entry of unknown size.
+        let cause = unexplained(facts);
+        return Verdict {
+            reason: Some(cause.reason),
+            detail: cause.detail,
+            whose: Some(cause.whose),
+            lost_tokens: None,
+            lost_pico: None,
+            ..nothing_lost(Status::Miss)
+        };
+    }
+    if expected.pending.is_some() {
+        return Verdict {
+            reason: Some(Reason::Concurrent),
+            detail: "the same prefix was being written by another request, whose answer had not \
+                     begun"
+                .to_owned(),
+            whose: Some(Whose::Time),
+            lost_tokens: None,
+            lost_pico: None,
+            ..nothing_lost(Status::Cold)
+        };
+    }
+    let detail = if expected.expired.is_some() {
+        "an earlier entry of this prefix had expired"
+    } else if facts.past.is_none() && facts.beside {
+        "shares no prefix with the run's other threads: a side call or a sub-agent"
+    } else {
+        ""
+    };
+    Verdict {
+        detail: detail.to_owned(),
+        ..nothing_lost(Status::Cold)
+    }
+}
+
+/// Why a request neither read nor wrote.
+fn not_written(facts: &Facts<'_>, prompt: u64) -> (Reason, String) {
+    let Some(last) = facts.now.last_mark() else {
+        return (
+            Reason::NoMarker,
+            "the request had no cache breakpoint".to_owned(),
+        );
+    };
+    if let Some(min) = facts.min_tokens {
+        let (mut until, mut all) = (0_u64, 0_u64);
+        for (index, step) in facts.now.steps.iter().enumerate().filter(|(_, s)| s.counts) {
+            all += u64::from(step.len);
+            if index <= last.at as usize {
+                until += u64::from(step.len);
+            }
+        }
+        // The exact prompt, shared out by bytes.
+        let prefix = u128::from(prompt) * u128::from(until) / u128::from(all.max(1));
+        if prompt < u64::from(min) || prefix < u128::from(min) {
+            return (
+                Reason::BelowMinimum,
+                format!("below minimum of {min} tokens for this model"),
+            );
+        }
+    }
+    (Reason::NotWritten, "no entry was written".to_owned())
+}
+
+/// Why less was read than the thread's previous turn had left.
+fn cause(facts: &Facts<'_>, read: u64) -> Cause {
+    let Some(past) = facts.past else {
+        return unexplained(facts);
+    };
+    if let Some(cause) = expired(facts, past) {
+        return cause;
+    }
+    if let Some(cause) = other_model(facts, past) {
+        return cause;
+    }
+    if past.trail.fast_beta != facts.now.fast_beta {
+        return Cause::new(
+            Reason::Beta,
+            Whose::Client,
+            "the fast-mode beta feature was switched, which is part of the cache's key",
+        );
+    }
+    // A change behind the last breakpoint has cost nothing.
+    let change = facts.change.filter(|change| {
+        let last = past.trail.last_mark();
+        last.is_none_or(|mark| change.before <= mark.at)
+    });
+    let level = change.map(|change| change.section);
+    if let Some((setting, how)) = setting(&past.trail, facts.now)
+        && level.is_none_or(|level| level >= setting.0)
+    {
+        let (_, name) = setting;
+        let reason = if name == "speed" {
+            Reason::Speed
+        } else {
+            Reason::Parameter
+        };
+        let mut cause = Cause::new(reason, Whose::Client, format!("{name} {how}"));
+        cause.path = Some(name);
+        return cause;
+    }
+    if let Some(change) = change {
+        let reason = match change.section {
+            Section::Tools => Reason::Tools,
+            Section::System => Reason::System,
+            Section::Messages => Reason::Messages,
+        };
+        let mut cause = Cause::new(reason, Whose::Client, change.detail.clone());
+        cause.by_change = true;
+        return cause;
+    }
+    if past.trail.betas != facts.now.betas && read == 0 && !facts.now.marks.is_empty() {
+        return Cause::new(
+            Reason::Beta,
+            Whose::Client,
+            "the set of beta features changed; some of them are part of the cache's key",
+        );
+    }
+    unexplained(facts)
+}
+
+/// The lifetime of what the previous turn left was over, and nobody else had renewed it.
+fn expired(facts: &Facts<'_>, past: &Past) -> Option<Cause> {
+    let mark = past.trail.last_mark()?;
+    let lifetime = match mark.ttl {
+        Some(Ttl::H1) => H1_MS,
+        // What this version does not know lives for an unknown time.
+        None => return None,
+        Some(Ttl::M5) => M5_MS,
+    };
+    let gap = facts.started_ms.saturating_sub(past.started_ms);
+    let renewed = facts.change.is_none()
+        && facts
+            .expected
+            .alive
+            .is_some_and(|alive| alive.at >= mark.at);
+    (gap >= lifetime && !renewed).then(|| {
+        let limit = if lifetime == H1_MS { "1h" } else { "5m" };
+        Cause::new(
+            Reason::Expired,
+            Whose::Time,
+            format!(
+                "{} passed since the previous turn's request; entries live {limit}",
+                span(gap)
+            ),
+        )
+    })
+}
+
+fn other_model(facts: &Facts<'_>, past: &Past) -> Option<Cause> {
+    let (before, now) = (&*past.trail.model, &*facts.now.model);
+    if before != now {
+        let detail =
+            format!("the client asked for {now} after {before}; each model has its own cache");
+        return Some(Cause::new(Reason::Model, Whose::Client, detail));
+    }
+    let (before, now) = (past.model_served.as_deref()?, facts.served?);
+    (before != now).then(|| {
+        let detail = format!("{now} answered after {before}, though the same model was asked for");
+        Cause::new(Reason::Model, Whose::Provider, detail)
+    })
+}
+
+/// The first setting that changed, by the level at which it acts, and how.
+fn setting(before: &Trail, now: &Trail) -> Option<((Section, &'static str), &'static str)> {
+    let old = |name| before.settings.iter().find(|s| s.name == name);
+    let new = |name| now.settings.iter().find(|s| s.name == name);
+    let came = now.settings.iter().filter_map(|s| match old(s.name) {
+        None => Some(((s.from, s.name), "was added")),
+        Some(old) if old.value != s.value => Some(((s.from, s.name), "changed")),
+        Some(_) => None,
+    });
+    let went = before
+        .settings
+        .iter()
+        .filter(|s| new(s.name).is_none())
+        .map(|s| ((s.from, s.name), "was removed"));
+    came.chain(went).min_by_key(|((from, _), _)| *from)
+}
+
+/// The prompt is the same as far as it was cached.
+fn unexplained(facts: &Facts<'_>) -> Cause {
+    let expected = facts.expected;
+    if facts.now.marks.is_empty() {
+        return Cause::new(
+            Reason::NoMarker,
+            Whose::Client,
+            "the request had no cache breakpoint, so nothing was looked for",
+        );
+    }
+    let found = expected.read.map_or(-1, |read| i64::from(read.at));
+    if expected
+        .pending
+        .is_some_and(|pending| i64::from(pending.at) > found)
+    {
+        return Cause::new(
+            Reason::Concurrent,
+            Whose::Time,
+            "the request that writes the prefix had not been answered yet",
+        );
+    }
+    if expected
+        .alive
+        .is_some_and(|alive| i64::from(alive.at) > found)
+    {
+        return Cause::new(
+            Reason::Lookback,
+            Whose::Client,
+            "more than 20 blocks lie between what had been written and the next breakpoint",
+        );
+    }
+    Cause::new(
+        Reason::Evicted,
+        Whose::Provider,
+        "the prefix is the same and in time, and the provider did not read it",
+    )
+}
+
+/// What the lost tokens cost more than reading them would have: the price of this turn against the
+/// price of the same turn in which they had been read. The gap lies behind what was read, where the
+/// provider bills one-hour writes first, then five-minute writes, then plain input.
+fn lost_pico(facts: &Facts<'_>, lost: u64) -> Option<u64> {
+    let mut without = *facts.usage;
+    let mut left = lost;
+    let mut take = |tokens: &mut Option<u64>| {
+        let taken = tokens.unwrap_or(0).min(left);
+        *tokens = tokens.map(|tokens| tokens - taken);
+        left -= taken;
+    };
+    take(&mut without.write_1h);
+    take(&mut without.write_5m);
+    take(&mut without.uncached);
+    without.read = without.read.map(|read| read + (lost - left));
+    let paid = (facts.price)(facts.usage)?;
+    Some(paid.saturating_sub((facts.price)(&without)?))
+}
+
+/// A gap for people.
+fn span(ms: i64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        ..120 => format!("{seconds} s"),
+        ..7200 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3600),
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
