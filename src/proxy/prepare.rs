@@ -10,9 +10,9 @@ use crate::config::CachePolicy;
 use crate::prompt_cache::chain::{Chain, Hash};
 use crate::prompt_cache::plan::{self, Situation};
 use crate::prompt_cache::splice;
-use crate::provider::view::{Block, BlockKind, History, RequestView, Role, Ttl};
+use crate::provider::view::{Block, BlockKind, History, Message, RequestView, Role, Ttl};
 use crate::provider::{anthropic, decode, json};
-use crate::run::{Arrival, Identity, Seat, identify};
+use crate::run::{Arrival, Identity, Search, Seat, identify};
 use crate::trace::{CallResult, CallStatus, Inspection, Placed};
 
 /// After this many turns in a row that wrote and read nothing, a thread gets no more markers ...
@@ -21,6 +21,11 @@ const UNREAD_WRITES_MAX: u32 = 2;
 const UNREAD_PROBE_TURNS: u32 = 16;
 /// Texts of a first message that are compared with pending prompts.
 const MAX_OPENING_TEXTS: usize = 8;
+/// From so many bytes on, a message is taken to stand in one conversation only. Tool results and
+/// answers with calls carry ids, which makes them so at any length.
+const MIN_TELLING_BYTES: u32 = 160;
+/// Newest messages by which the thread of an edited history is searched.
+const MAX_SEARCHED_MESSAGES: usize = 64;
 
 /// What goes upstream.
 #[derive(Debug)]
@@ -169,11 +174,16 @@ fn place(
         .iter()
         .map(|m| m.blocks.end as usize)
         .collect();
-    let first = view.messages.first().map(|message| {
-        let blocks = message.blocks.start as usize..message.blocks.end as usize;
-        let hashes = chain.blocks.get(blocks).unwrap_or_default();
-        shared.hasher.keyed("first", hashes.as_flattened())
-    });
+    let looking = Looking {
+        shared,
+        body,
+        view,
+        chain,
+    };
+    let first = view
+        .messages
+        .first()
+        .map(|message| looking.hash("first", message));
     let model = view.model.as_deref().unwrap_or_default();
     let arrival = Arrival {
         identity: &identity,
@@ -183,14 +193,13 @@ fn place(
         root: Some(chain.root),
         model_root: Some(shared.hasher.extend(chain.root, model.as_bytes())),
         first,
+        newest: view.messages.last().and_then(|m| looking.telling(m)),
         has_history: view.messages.iter().any(|m| m.role == Role::Assistant),
         history: &view.history,
         body: xxhash_rust::xxh3::xxh3_128(body),
         now_ms: shared.clock.utc_ms(),
     };
-    let seat = shared
-        .registry
-        .arrive(&arrival, || opening_texts(shared, body, view));
+    let seat = shared.registry.arrive(&arrival, &looking);
     let mut end = chain.at.last().copied();
     if let (Some(base), History::Continues(_)) = (seat.base, &view.history) {
         // The provider holds the history: the chain goes on from where that answer's request ended.
@@ -241,12 +250,13 @@ fn place_unread(shared: &Shared, account: &mut Account, asking: &Asking<'_>, bod
         root: None,
         model_root: None,
         first: None,
+        newest: None,
         has_history: false,
         history: &History::Whole,
         body: xxhash_rust::xxh3::xxh3_128(body),
         now_ms: shared.clock.utc_ms(),
     };
-    let seat = shared.registry.arrive(&arrival, Vec::new);
+    let seat = shared.registry.arrive(&arrival, &Unread);
     account.seated(seat, None, body.len());
     if let Some(record) = account.record() {
         record.agent = identity.agent;
@@ -284,19 +294,65 @@ fn writes_for_nothing(seat: &Seat) -> bool {
     seat.unread_writes >= UNREAD_WRITES_MAX && !seat.turn.is_multiple_of(UNREAD_PROBE_TURNS)
 }
 
-/// Hashes of the texts of the first message, trimmed, as pending prompts are hashed.
-fn opening_texts(shared: &Shared, body: &[u8], view: &RequestView) -> Vec<Hash> {
-    let Some(first) = view.messages.first() else {
-        return Vec::new();
-    };
-    blocks_of(view, first.blocks.clone())
-        .filter(|block| block.kind == BlockKind::Text)
-        .filter_map(|block| block.content)
-        .map(|content| json::unescape(content.of(body)))
-        .filter(|text| text.trim().len() >= crate::run::parents::MIN_PROMPT_BYTES)
-        .take(MAX_OPENING_TEXTS)
-        .map(|text| shared.hasher.keyed("prompt", text.trim().as_bytes()))
-        .collect()
+/// What the registry may ask of a request.
+struct Looking<'a> {
+    shared: &'a Shared,
+    body: &'a [u8],
+    view: &'a RequestView,
+    chain: &'a Chain,
+}
+
+impl Looking<'_> {
+    /// Hash of one message alone, whatever stands before it.
+    fn hash(&self, label: &str, message: &Message) -> Hash {
+        let blocks = message.blocks.start as usize..message.blocks.end as usize;
+        let hashes = self.chain.blocks.get(blocks).unwrap_or_default();
+        self.shared.hasher.keyed(label, hashes.as_flattened())
+    }
+
+    /// The same of a message that is long enough not to stand in any other conversation.
+    fn telling(&self, message: &Message) -> Option<Hash> {
+        let blocks = || blocks_of(self.view, message.blocks.clone());
+        let telling = message.span.len() >= MIN_TELLING_BYTES
+            || blocks().any(|block| block.call_id.is_some());
+        telling.then(|| self.hash("message", message))
+    }
+}
+
+impl Search for Looking<'_> {
+    fn opening_texts(&self) -> Vec<Hash> {
+        let Some(first) = self.view.messages.first() else {
+            return Vec::new();
+        };
+        blocks_of(self.view, first.blocks.clone())
+            .filter(|block| block.kind == BlockKind::Text)
+            .filter_map(|block| block.content)
+            .map(|content| json::unescape(content.of(self.body)))
+            .filter(|text| text.trim().len() >= crate::run::parents::MIN_PROMPT_BYTES)
+            .take(MAX_OPENING_TEXTS)
+            .map(|text| {
+                let text = text.trim().as_bytes();
+                self.shared.hasher.keyed("prompt", text)
+            })
+            .collect()
+    }
+
+    fn messages(&self) -> Vec<Hash> {
+        let newest_first = self.view.messages.iter().rev().take(MAX_SEARCHED_MESSAGES);
+        newest_first.filter_map(|m| self.telling(m)).collect()
+    }
+}
+
+/// A body that could not be read has nothing to be found by.
+struct Unread;
+
+impl Search for Unread {
+    fn opening_texts(&self) -> Vec<Hash> {
+        Vec::new()
+    }
+    fn messages(&self) -> Vec<Hash> {
+        Vec::new()
+    }
 }
 
 /// Closes the calls whose results this request brings.

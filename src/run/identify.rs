@@ -34,6 +34,8 @@ pub struct Identity {
     pub agent: Option<String>,
     /// The agent that started it.
     pub parent_agent: Option<String>,
+    /// The client says that this request sums up its conversation.
+    pub compaction: bool,
     /// The client's own count of retries of this request.
     pub retries: u32,
 }
@@ -83,10 +85,14 @@ pub fn identify(
         .and_then(|v| v.to_str().ok()?.parse().ok())
         .unwrap_or(0);
 
+    // What a request of Claude Code is for; its other classes are told apart by their prompts.
+    let class = headers.get("x-claude-code-request-class");
+
     Identity {
         run,
         agent,
         parent_agent,
+        compaction: class.is_some_and(|class| class == "compaction"),
         retries,
     }
 }

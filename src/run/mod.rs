@@ -9,5 +9,5 @@ mod registry;
 
 pub use identify::{Identity, Labels};
 pub use registry::{
-    Answered, Arrival, AskedCall, MAX_THREADS, Registry, Seat, Seed, SettledCall, UNPLACED,
+    Answered, Arrival, AskedCall, MAX_THREADS, Registry, Search, Seat, Seed, SettledCall, UNPLACED,
 };

@@ -55,6 +55,8 @@ pub struct Arrival<'a> {
     /// Hash of the first message alone, whatever stands before it: a clock in the system prompt
     /// must not tear a conversation apart.
     pub first: Option<Hash>,
+    /// Hash of the newest message alone, where it is long enough to stand for its conversation.
+    pub newest: Option<Hash>,
     /// The model has spoken before in this conversation.
     pub has_history: bool,
     /// Who holds the history.
@@ -63,6 +65,16 @@ pub struct Arrival<'a> {
     pub body: u128,
     /// UTC milliseconds.
     pub now_ms: i64,
+}
+
+/// What costs too much to be computed for every request: asked for only when the request fits no
+/// known thread by its prefix.
+pub trait Search {
+    /// Hashes of the texts of the first message, as pending prompts are hashed.
+    fn opening_texts(&self) -> Vec<Hash>;
+    /// Hashes of the messages, newest first, as [`Arrival::newest`]; those that are too short to
+    /// stand for a conversation left out.
+    fn messages(&self) -> Vec<Hash>;
 }
 
 /// A request's place.
@@ -184,6 +196,8 @@ struct Thread {
     bytes_per_token_milli: Option<u32>,
     unread_writes: u32,
     last_ms: i64,
+    /// Its newest request was the client's own summing-up.
+    compacting: bool,
 }
 
 /// The newest request that has ended.
@@ -208,6 +222,8 @@ struct State {
     roots: Bounded<Hash, ()>,
     /// The newest thread of each first message, for clients that name nothing.
     firsts: Bounded<Hash, u64>,
+    /// The thread of each newest message.
+    newest: Bounded<Hash, u64>,
     /// How many runs were named after each first message.
     openings: Bounded<Hash, u32>,
 }
@@ -246,6 +262,7 @@ impl Registry {
             prompts: Bounded::new(MAX_PROMPTS),
             roots: Bounded::new(MAX_ROOTS),
             firsts: Bounded::new(threads),
+            newest: Bounded::new(threads),
             openings: Bounded::new(threads),
         };
         Self {
@@ -277,16 +294,15 @@ impl Registry {
         }
     }
 
-    /// Finds or opens the place of a request. `texts` gives the hashes of the texts of its first
-    /// message; it is only asked when the request fits no known thread.
-    pub fn arrive(&self, arrival: &Arrival<'_>, texts: impl FnOnce() -> Vec<Hash>) -> Seat {
+    /// Finds or opens the place of a request.
+    pub fn arrive(&self, arrival: &Arrival<'_>, search: &impl Search) -> Seat {
         let state = &mut *self.lock();
         let root_seen = arrival.model_root.is_some_and(|root| {
             let seen = state.roots.get(&root).is_some();
             state.roots.insert(root, ());
             seen
         });
-        let found = state.find(arrival, texts);
+        let found = state.find(arrival, search);
         let mut seat = state.take_seat(arrival, &found);
         seat.root_seen = root_seen;
         seat
@@ -397,7 +413,7 @@ struct Found {
 }
 
 impl State {
-    fn find(&mut self, a: &Arrival<'_>, texts: impl FnOnce() -> Vec<Hash>) -> Found {
+    fn find<S: Search>(&mut self, a: &Arrival<'_>, search: &S) -> Found {
         let mut found = Found {
             key: 0,
             source: "content",
@@ -423,7 +439,7 @@ impl State {
 
         if let Some((run, source)) = &a.identity.run {
             found.source = source;
-            self.find_in_run(&Arc::from(run.as_str()), a, texts, &mut found);
+            self.find_in_run(&Arc::from(run.as_str()), a, Some(search), &mut found);
             return found;
         }
 
@@ -439,7 +455,7 @@ impl State {
                 return found;
             }
             // The same opening once more after an answer: another run of the same script.
-        } else if let Some(parent) = self.parent_by_prompt(texts) {
+        } else if let Some(parent) = self.parent_by_prompt(Some(search)) {
             let run = self
                 .threads
                 .get(&parent)
@@ -449,7 +465,9 @@ impl State {
                 return found;
             }
         } else if a.has_history
-            && let Some(key) = self.rewritten(a)
+            && let Some(key) = self
+                .rewritten(a)
+                .or_else(|| self.by_message(search, |t| t.agent == a.identity.agent))
         {
             found.key = key;
             return found;
@@ -457,7 +475,7 @@ impl State {
 
         if let Some(trace) = &a.trace {
             found.source = "trace";
-            self.find_in_run(&Arc::from(trace.as_str()), a, Vec::new, &mut found);
+            self.find_in_run(&Arc::from(trace.as_str()), a, None::<&S>, &mut found);
             return found;
         }
         let run = self.content_run(a);
@@ -469,7 +487,7 @@ impl State {
         &mut self,
         run: &Arc<str>,
         a: &Arrival<'_>,
-        texts: impl FnOnce() -> Vec<Hash>,
+        search: Option<&impl Search>,
         found: &mut Found,
     ) {
         let members = self.runs.get(run).cloned().unwrap_or_default().members;
@@ -503,7 +521,14 @@ impl State {
         let any = (agent.is_some() || a.root.is_none())
             .then(|| candidates.last().copied())
             .flatten();
-        if let Some(key) = same_opening.or_else(same_root).or(any) {
+        // A client that says so has summed up its conversation, which begins anew.
+        let compacted = || thread_where(&|t| t.compacting && !a.has_history && t.root == a.root);
+        let by_message = || self.by_message(search.filter(|_| a.has_history)?, mine);
+        let known = same_opening
+            .or_else(by_message)
+            .or_else(same_root)
+            .or_else(compacted);
+        if let Some(key) = known.or(any) {
             found.key = key;
             return;
         }
@@ -519,7 +544,7 @@ impl State {
                 })
                 .or_else(|| members.first().copied()),
             None => self
-                .parent_by_prompt(texts)
+                .parent_by_prompt(search)
                 .or_else(|| agent.is_some().then(|| members.first().copied()).flatten()),
         };
         let parent = parent
@@ -547,10 +572,19 @@ impl State {
             })
     }
 
-    fn parent_by_prompt(&self, texts: impl FnOnce() -> Vec<Hash>) -> Option<u64> {
-        texts().iter().find_map(|hash| {
+    fn parent_by_prompt(&self, search: Option<&impl Search>) -> Option<u64> {
+        search?.opening_texts().iter().find_map(|hash| {
             let key = *self.prompts.get(hash)?;
             self.threads.get(&key).map(|_| key)
+        })
+    }
+
+    /// The thread whose newest message stands in this request, though something before it is
+    /// another: an edited history.
+    fn by_message(&self, search: &impl Search, fits: impl Fn(&Thread) -> bool) -> Option<u64> {
+        search.messages().iter().find_map(|hash| {
+            let key = *self.newest.get(hash)?;
+            fits(self.threads.get(&key)?).then_some(key)
         })
     }
 
@@ -633,6 +667,7 @@ impl State {
             bytes_per_token_milli: None,
             unread_writes: 0,
             last_ms: 0,
+            compacting: false,
         };
         self.threads.insert(key, thread);
         key
@@ -645,6 +680,9 @@ impl State {
             self.ends.insert(end, found.key);
             if let Some(first) = a.first {
                 self.firsts.insert(first, found.key);
+            }
+            if let Some(newest) = a.newest {
+                self.newest.insert(newest, found.key);
             }
         }
         let mut seat = Seat {
@@ -672,6 +710,7 @@ impl State {
             thread.first = a.first.or(thread.first);
         }
         thread.last_ms = a.now_ms;
+        thread.compacting = a.identity.compaction;
         (seat.turn, seat.attempt) = thread.number(a.body, a.identity.retries);
         seat.run_id = thread.run.clone();
         seat.thread_id = thread.id.clone();

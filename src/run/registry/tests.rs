@@ -26,11 +26,13 @@ struct Ask {
     history: History,
     texts: Vec<Hash>,
     retries: u32,
+    compaction: bool,
     now_ms: i64,
 }
 
 fn arrive(registry: &Registry, talk: &Talk, ask: Ask) -> Seat {
     let identity = Identity {
+        compaction: ask.compaction,
         run: ask.run.map(|r| (r.to_owned(), "client")),
         agent: ask.agent.map(Into::into),
         parent_agent: ask.parent.map(Into::into),
@@ -49,12 +51,40 @@ fn arrive(registry: &Registry, talk: &Talk, ask: Ask) -> Seat {
         root: Some(chain[0]),
         model_root: Some(chain[0]),
         first: talk.messages.first().map(|m| hash(&[*m])),
+        newest: talk.messages.last().map(|m| hash(&[*m, 99])),
         has_history: talk.messages.len() > 1,
         history: &ask.history,
         body: u128::from_le_bytes(hash(&all)),
         now_ms: ask.now_ms,
     };
-    registry.arrive(&arrival, || ask.texts)
+    registry.arrive(
+        &arrival,
+        &Given {
+            texts: ask.texts,
+            messages: talk
+                .messages
+                .iter()
+                .rev()
+                .map(|m| hash(&[*m, 99]))
+                .collect(),
+        },
+    )
+}
+
+/// What a request could be found by.
+#[derive(Default)]
+struct Given {
+    texts: Vec<Hash>,
+    messages: Vec<Hash>,
+}
+
+impl Search for Given {
+    fn opening_texts(&self) -> Vec<Hash> {
+        self.texts.clone()
+    }
+    fn messages(&self) -> Vec<Hash> {
+        self.messages.clone()
+    }
 }
 
 fn ok(registry: &Registry, seat: &Seat) {
@@ -95,6 +125,46 @@ fn e10_without_ids_two_interleaved_conversations_stay_two() {
         arrive(&restarted, &talk(0, &[1, 10, 11]), Ask::default()).run_id,
         a1.run_id
     );
+}
+
+/// A05: a resumed conversation whose first message has lost an injected block.
+#[test]
+fn an_edited_opening_is_found_by_a_later_message() {
+    for run in [None, Some("r")] {
+        let registry = Registry::default();
+        let ask = || Ask {
+            run,
+            ..Ask::default()
+        };
+        let before = arrive(&registry, &talk(0, &[1, 10, 11]), ask());
+        ok(&registry, &before);
+        let resumed = arrive(&registry, &talk(0, &[2, 10, 11, 12, 13]), ask());
+        assert_eq!(resumed.run_id, before.run_id);
+        assert_eq!(resumed.thread_id, before.thread_id);
+        assert_eq!(resumed.turn, before.turn + 1);
+    }
+}
+
+#[test]
+fn a_conversation_that_was_summed_up_goes_on_in_its_thread() {
+    let registry = Registry::default();
+    let ask = |compaction| Ask {
+        run: Some("s1"),
+        compaction,
+        ..Ask::default()
+    };
+    let main = arrive(&registry, &talk(0, &[1, 10, 11]), ask(false));
+    ok(&registry, &main);
+    // Nobody said that it was summed up: another conversation of the same run.
+    let other = arrive(&registry, &talk(0, &[50]), ask(false));
+    ok(&registry, &other);
+    assert_ne!(other.thread_id, main.thread_id);
+    let summing = arrive(&registry, &talk(0, &[1, 10, 11, 12, 13]), ask(true));
+    ok(&registry, &summing);
+    assert_eq!(summing.thread_id, main.thread_id);
+    let after = arrive(&registry, &talk(0, &[60]), ask(false));
+    assert_eq!(after.thread_id, main.thread_id);
+    assert_eq!(after.turn, 3);
 }
 
 #[test]
@@ -428,12 +498,13 @@ fn one_id_for_thousands_of_conversations_stays_quick_and_their_names_differ() {
             root: Some(Hash::default()),
             model_root: None,
             first: Some(words),
+            newest: None,
             has_history: false,
             history: &History::Whole,
             body: n,
             now_ms: 0,
         };
-        let seat = registry.arrive(&arrival, Vec::new);
+        let seat = registry.arrive(&arrival, &Given::default());
         ok(&registry, &seat);
         names.insert(seat.thread_id.to_string());
     }
