@@ -1,1 +1,384 @@
+use std::sync::Arc;
 
+use uuid::Uuid;
+
+use super::*;
+use crate::prompt_cache::shadow::Known;
+use crate::prompt_cache::trail::{Mark, Setting, Step};
+use crate::provider::view::{BlockKind, Role};
+
+/// Prices of CASES' test-sonnet in pico-USD per token: 3 / 15 / 0.30 / 3.75 / 6 USD per million.
+fn price(usage: &Usage) -> Option<u64> {
+    Some(
+        usage.uncached? * 3_000_000
+            + usage.read? * 300_000
+            + usage.write_5m? * 3_750_000
+            + usage.write_1h? * 6_000_000
+            + usage.output? * 15_000_000,
+    )
+}
+
+fn usage(uncached: u64, read: u64, write_5m: u64, write_1h: u64) -> Usage {
+    Usage {
+        uncached: Some(uncached),
+        read: Some(read),
+        write_5m: Some(write_5m),
+        write_1h: Some(write_1h),
+        output: Some(5),
+        ..Usage::default()
+    }
+}
+
+/// Two head blocks and `messages` blocks behind them, a breakpoint on the last.
+fn trail(messages: u32) -> Trail {
+    let step = |index: u32| Step {
+        hash: u64::from(index),
+        len: 4000,
+        section: match index {
+            0 => Section::Tools,
+            1 => Section::System,
+            _ => Section::Messages,
+        },
+        kind: BlockKind::Text,
+        role: (index > 1).then_some(Role::User),
+        counts: true,
+    };
+    Trail {
+        steps: (0..messages + 2).map(step).collect(),
+        marks: vec![Mark {
+            at: messages + 1,
+            ttl: Some(Ttl::M5),
+            ours: false,
+        }],
+        settings: Vec::new(),
+        model: "m".into(),
+        betas: 0,
+        fast_beta: false,
+        head: 2,
+        messages,
+    }
+}
+
+fn past(trail: Trail, usage: Usage) -> Past {
+    Past {
+        trail: Arc::new(trail),
+        turn_id: Uuid::nil(),
+        started_ms: 0,
+        ended_ms: 1_000,
+        usage,
+        response_id: None,
+        model_served: Some("m-1".into()),
+        stop_reason: None,
+    }
+}
+
+fn known(at: u32, tokens: Option<u64>) -> Option<Known> {
+    Some(Known {
+        at,
+        tokens,
+        turn: Uuid::nil(),
+        expires_ms: 1,
+    })
+}
+
+fn change(section: Section, before: u32, what: What) -> Change {
+    Change {
+        section,
+        index: before,
+        before,
+        path: "messages[2].content[1]".to_owned(),
+        offset: Some(7),
+        what,
+        detail: "what happened".to_owned(),
+        excerpt: None,
+    }
+}
+
+/// A turn after one that left 121,000 tokens, ten seconds later.
+struct Turn {
+    usage: Usage,
+    now: Trail,
+    past: Option<Past>,
+    change: Option<Change>,
+    expected: Expected,
+    started_ms: i64,
+    min_tokens: Option<u32>,
+    beside: bool,
+}
+
+impl Turn {
+    fn after_121k(usage: Usage) -> Self {
+        let before = past(trail(4), super::tests::usage(50, 120_000, 1_000, 0));
+        Self {
+            now: trail(6),
+            past: Some(before),
+            ..Self::alone(usage)
+        }
+    }
+
+    fn alone(usage: Usage) -> Self {
+        Self {
+            usage,
+            now: trail(4),
+            past: None,
+            change: None,
+            expected: Expected::default(),
+            started_ms: 10_000,
+            min_tokens: Some(1024),
+            beside: false,
+        }
+    }
+
+    fn judged(&self) -> Verdict {
+        judge(&Facts {
+            usage: &self.usage,
+            now: &self.now,
+            started_ms: self.started_ms,
+            served: Some("m-1"),
+            past: self.past.as_ref(),
+            change: self.change.as_ref(),
+            expected: &self.expected,
+            min_tokens: self.min_tokens,
+            beside: self.beside,
+            price: &price,
+        })
+        .unwrap()
+    }
+
+    fn reason(&self) -> (Status, Option<Reason>, Option<Whose>) {
+        let verdict = self.judged();
+        (verdict.status, verdict.reason, verdict.whose)
+    }
+}
+
+#[test]
+fn a11_growth_is_no_break_and_an_edit_costs_what_was_readable() {
+    let grown = Turn::after_121k(usage(50, 121_000, 500, 0)).judged();
+    assert_eq!(grown.status, Status::Extended);
+    assert_eq!((grown.lost_tokens, grown.lost_pico), (Some(0), Some(0)));
+    assert_eq!(grown.reason, None);
+
+    let mut turn = Turn::after_121k(usage(60, 18_000, 103_500, 0));
+    turn.change = Some(change(Section::Messages, 3, What::ImageReplaced));
+    let verdict = turn.judged();
+    assert_eq!(verdict.status, Status::Partial);
+    assert_eq!(verdict.reason, Some(Reason::Messages));
+    assert_eq!(
+        verdict.first_changed.as_deref(),
+        Some("messages[2].content[1]")
+    );
+    assert_eq!(
+        (verdict.offset, verdict.what),
+        (Some(7), Some(What::ImageReplaced))
+    );
+    assert_eq!(verdict.lost_tokens, Some(103_000));
+    assert_eq!(verdict.lost_pico, Some(355_350_000_000), "0.35535 USD");
+    assert_eq!(verdict.whose, Some(Whose::Client));
+}
+
+#[test]
+fn lost_money_goes_by_how_the_gap_was_billed() {
+    // One-hour writes come first, then five-minute writes, then plain input.
+    let verdict = Turn::after_121k(usage(100_000, 0, 15_000, 10_000)).judged();
+    let expected = 10_000 * 5_700_000 + 15_000 * 3_450_000 + 96_000 * 2_700_000;
+    assert_eq!(verdict.lost_tokens, Some(121_000));
+    assert_eq!(verdict.lost_pico, Some(expected));
+}
+
+#[test]
+fn what_is_not_sent_any_more_is_not_lost() {
+    let mut turn = Turn::after_121k(usage(100, 18_000, 2_000, 0));
+    turn.change = Some(change(Section::Messages, 2, What::Compaction));
+    assert_eq!(turn.judged().lost_tokens, Some(2_100));
+    turn.usage = usage(0, 20_000, 0, 0);
+    assert_eq!(turn.judged().status, Status::Hit);
+    // Taken back to an earlier point: all that still stands was read.
+    turn.usage = usage(0, 90_000, 400, 0);
+    turn.change = Some(change(Section::Messages, 4, What::Rewound));
+    turn.expected.alive = known(4, Some(90_000));
+    assert_eq!(turn.judged().status, Status::Extended);
+}
+
+#[test]
+fn time_and_models_come_before_content() {
+    let mut turn = Turn::after_121k(usage(50, 0, 122_000, 0));
+    turn.change = Some(change(Section::System, 1, What::Clock));
+    turn.started_ms = 300_000;
+    let verdict = turn.judged();
+    assert_eq!(verdict.reason, Some(Reason::Expired));
+    assert_eq!(verdict.whose, Some(Whose::Time));
+    assert_eq!(
+        (verdict.first_changed, verdict.offset, verdict.what),
+        (None, None, None)
+    );
+
+    // Somebody else has renewed the entry meanwhile: then the provider gave it up.
+    turn.change = None;
+    turn.expected.alive = known(5, Some(121_000));
+    turn.expected.read = turn.expected.alive;
+    assert_eq!(
+        turn.reason(),
+        (Status::Miss, Some(Reason::Evicted), Some(Whose::Provider))
+    );
+
+    turn.started_ms = 10_000;
+    turn.change = Some(change(Section::System, 1, What::Clock));
+    turn.now.model = "n".into();
+    assert_eq!(turn.reason().1, Some(Reason::Model));
+    assert_eq!(turn.judged().first_changed, None);
+}
+
+/// C15: the same name was asked for, and another model answered.
+#[test]
+fn c15_a_model_that_only_the_provider_changed() {
+    let mut turn = Turn::after_121k(usage(121_500, 0, 0, 0));
+    turn.past.as_mut().unwrap().model_served = Some("m-0".into());
+    assert_eq!(
+        turn.reason(),
+        (Status::Miss, Some(Reason::Model), Some(Whose::Provider))
+    );
+}
+
+#[test]
+fn levels_decide_between_a_setting_and_a_change() {
+    let mut turn = Turn::after_121k(usage(50, 18_000, 103_000, 0));
+    turn.now.settings.push(Setting {
+        name: "tool_choice",
+        from: Section::Messages,
+        value: 1,
+    });
+    let verdict = turn.judged();
+    assert_eq!(verdict.reason, Some(Reason::Parameter));
+    assert_eq!(verdict.first_changed.as_deref(), Some("tool_choice"));
+    assert_eq!(verdict.detail, "tool_choice was added");
+    turn.change = Some(change(Section::Messages, 3, What::Text));
+    assert_eq!(turn.reason().1, Some(Reason::Parameter));
+    turn.change = Some(change(Section::System, 1, What::Text));
+    assert_eq!(turn.reason().1, Some(Reason::System));
+    turn.change = Some(change(Section::Tools, 0, What::ToolAdded));
+    assert_eq!(turn.reason().1, Some(Reason::Tools));
+    turn.change = None;
+    turn.now.settings[0].name = "speed";
+    assert_eq!(turn.reason().1, Some(Reason::Speed));
+    turn.now.settings.clear();
+    turn.now.fast_beta = true;
+    assert_eq!(turn.reason().1, Some(Reason::Beta));
+}
+
+#[test]
+fn a_change_behind_the_last_breakpoint_has_cost_nothing() {
+    let mut turn = Turn::after_121k(usage(50, 0, 121_500, 0));
+    turn.change = Some(change(Section::Messages, 6, What::Text));
+    turn.expected.alive = known(5, Some(121_000));
+    assert_eq!(turn.reason().1, Some(Reason::Lookback));
+    turn.expected.read = turn.expected.alive;
+    assert_eq!(turn.reason().1, Some(Reason::Evicted));
+    turn.expected.read = None;
+    turn.expected.alive = None;
+    turn.expected.pending = known(5, None);
+    assert_eq!(turn.reason().1, Some(Reason::Concurrent));
+    turn.now.marks.clear();
+    assert_eq!(turn.reason().1, Some(Reason::NoMarker));
+}
+
+#[test]
+fn a15_what_is_too_short_is_no_miss() {
+    let mut turn = Turn::alone(usage(3010, 0, 0, 0));
+    turn.min_tokens = Some(4096);
+    let verdict = turn.judged();
+    assert_eq!(verdict.status, Status::NotCacheable);
+    assert_eq!(verdict.reason, Some(Reason::BelowMinimum));
+    assert!(verdict.detail.contains("below minimum of 4096"));
+    assert_eq!(verdict.first_changed, None);
+    turn.min_tokens = None;
+    let verdict = turn.judged();
+    assert_eq!(verdict.reason, Some(Reason::NotWritten));
+    assert_eq!(verdict.detail, "no entry was written");
+    turn.now.marks.clear();
+    assert_eq!(turn.judged().reason, Some(Reason::NoMarker));
+
+    turn = Turn::alone(usage(10, 0, 3_000, 0));
+    assert_eq!(turn.judged().status, Status::Cold);
+    turn.usage = usage(10, 3_000, 0, 0);
+    assert_eq!(turn.judged().status, Status::Hit);
+}
+
+#[test]
+fn a_breakpoint_on_a_short_prefix_of_a_long_prompt_is_below_the_minimum() {
+    let mut turn = Turn::alone(usage(5_000, 0, 0, 0));
+    turn.now.marks[0].at = 0;
+    assert_eq!(turn.judged().reason, Some(Reason::BelowMinimum));
+}
+
+#[test]
+fn a16_a_side_call_is_cold_and_says_so() {
+    let mut turn = Turn::alone(usage(10, 0, 90_000, 0));
+    turn.beside = true;
+    let verdict = turn.judged();
+    assert_eq!(verdict.status, Status::Cold);
+    assert!(verdict.detail.contains("shares no prefix"));
+    assert_eq!(verdict.lost_tokens, Some(0));
+}
+
+#[test]
+fn first_turns_of_threads_that_share_a_prefix() {
+    let mut turn = Turn::alone(usage(10, 0, 20_000, 0));
+    turn.expected.pending = known(1, None);
+    assert_eq!(
+        turn.reason(),
+        (Status::Cold, Some(Reason::Concurrent), Some(Whose::Time))
+    );
+    assert_eq!(turn.judged().lost_tokens, None, "never guessed");
+    turn.expected.pending = None;
+    turn.expected.alive = known(1, Some(15_000));
+    turn.expected.read = turn.expected.alive;
+    let verdict = turn.judged();
+    assert_eq!(verdict.status, Status::Miss);
+    assert_eq!(verdict.lost_tokens, Some(15_000));
+    turn.expected.alive = known(1, None);
+    assert_eq!(turn.judged().status, Status::Miss);
+    assert_eq!(turn.judged().lost_tokens, None);
+}
+
+#[test]
+fn without_usage_there_is_no_verdict() {
+    let turn = Turn::alone(Usage {
+        read: None,
+        ..usage(1, 0, 1, 0)
+    });
+    let facts = Facts {
+        usage: &turn.usage,
+        now: &turn.now,
+        started_ms: 0,
+        served: None,
+        past: None,
+        change: None,
+        expected: &turn.expected,
+        min_tokens: None,
+        beside: false,
+        price: &price,
+    };
+    assert_eq!(judge(&facts).unwrap_err(), "usage_unknown");
+}
+
+#[test]
+fn a_model_without_a_price_leaves_the_tokens() {
+    let turn = Turn::after_121k(usage(0, 0, 121_000, 0));
+    let facts = Facts {
+        usage: &turn.usage,
+        now: &turn.now,
+        started_ms: 10,
+        served: None,
+        past: turn.past.as_ref(),
+        change: None,
+        expected: &turn.expected,
+        min_tokens: None,
+        beside: false,
+        price: &|_| None,
+    };
+    let verdict = judge(&facts).unwrap();
+    assert_eq!(
+        (verdict.lost_tokens, verdict.lost_pico),
+        (Some(121_000), None)
+    );
+}
