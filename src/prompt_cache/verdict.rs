@@ -5,7 +5,7 @@
 
 mod judge;
 
-pub use judge::{Facts, judge};
+pub use judge::{Facts, judge, unread_pico};
 
 use crate::provider::view::Section;
 

@@ -276,6 +276,8 @@ pub struct RequestView {
     /// Settings that are part of the cache's keys, in a fixed order. What stands at its documented
     /// default is left out: to the provider it is the same as saying nothing.
     pub parameters: Vec<Parameter>,
+    /// The model is made to call a tool.
+    pub forced_call: bool,
     /// The client asks the provider itself why its cache missed.
     pub diagnostics: bool,
     /// Offset behind the opening brace of the body.

@@ -8,6 +8,7 @@ use std::time::Instant;
 use uuid::Uuid;
 
 use super::Shared;
+use super::audit::{Settled, Watched};
 use crate::prompt_cache::chain::Hash;
 use crate::provider::view::{Answer, AnsweredCall, Ttl};
 use crate::run::{Answered, AskedCall, Seat, parents};
@@ -62,6 +63,9 @@ struct Open {
     body_bytes: u64,
     ttl: Option<Ttl>,
     price_provider: String,
+    /// What the prompt-cache engine follows, and what it made of the answer.
+    watched: Option<Watched>,
+    settled: Settled,
 }
 
 impl Account {
@@ -82,6 +86,8 @@ impl Account {
             body_bytes: 0,
             ttl: None,
             price_provider: price_provider.to_owned(),
+            watched: None,
+            settled: Settled::default(),
         };
         Self {
             shared: shared.clone(),
@@ -113,6 +119,34 @@ impl Account {
         open.chain_end = chain_end;
         open.body_bytes = body_bytes as u64;
         open.seat = Some(seat);
+    }
+
+    /// The prompt-cache engine follows this request.
+    pub fn watch(&mut self, watched: Watched) {
+        if let Some(open) = &mut self.open {
+            open.watched = Some(watched);
+        }
+    }
+
+    /// What the prompt-cache engine follows.
+    #[must_use]
+    pub fn watched(&self) -> Option<&Watched> {
+        self.open.as_ref()?.watched.as_ref()
+    }
+
+    /// Our breakpoints were refused, and the client's own bytes go out.
+    pub fn sent_untouched(&mut self) {
+        let now_ms = self.shared.clock.utc_ms();
+        if let Some(watched) = self.open.as_mut().and_then(|open| open.watched.as_mut()) {
+            watched.sent_untouched(&self.shared, now_ms);
+        }
+    }
+
+    /// The head of a good answer has arrived.
+    pub fn began(&self) {
+        if let Some(watched) = self.watched() {
+            self.shared.engine.began(watched.turn);
+        }
     }
 
     /// The lifetime that every marker of the request asks for; decides what a write cost when the
@@ -215,7 +249,12 @@ impl Drop for Closing {
     fn drop(&mut self) {
         let shared = &self.shared;
         let facts = self.open.price(shared, self.answer.as_ref());
-        let record = &mut self.open.record;
+        let open = &mut *self.open;
+        let record = &mut open.record;
+        if let Some(watched) = &open.watched {
+            let metered = self.answer.as_ref().map(|answer| &answer.metered);
+            watched.judge(shared, &open.settled, record, metered, &open.price_provider);
+        }
         shared
             .metrics
             .turn(record, facts.as_ref().and_then(|f| f.label.as_ref()));
@@ -361,6 +400,9 @@ impl Open {
 
     /// Tells the registry, and records the tool calls.
     fn settle(&mut self, shared: &Shared, answer: Option<&Answer>, now_ms: i64) {
+        if let Some(watched) = &self.watched {
+            self.settled = watched.settle(shared, &self.record, answer, now_ms);
+        }
         let Some(seat) = &self.seat else { return };
         let record = &self.record;
         let ok = record.outcome == Outcome::Ok;

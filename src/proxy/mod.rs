@@ -5,6 +5,7 @@
 //! once, on every exit. Errors before the upstream's answer are [`refusal`]s.
 
 pub mod account;
+pub mod audit;
 pub mod body;
 pub mod headers;
 pub mod intake;
@@ -38,6 +39,7 @@ use self::upstream::{Clients, SendBody, UpstreamClient};
 use crate::clock::Clock;
 use crate::config::{Config, Format, Threads};
 use crate::prompt_cache::chain::Hasher;
+use crate::prompt_cache::engine::Engine;
 use crate::provider::anthropic::response::{Limits, Reader, Shape};
 use crate::provider::{anthropic, decode};
 use crate::run::{Labels, Registry, identify};
@@ -67,6 +69,8 @@ pub struct Shared {
     pub hasher: Hasher,
     /// Lineages.
     pub registry: Registry,
+    /// The prompt-cache engine's memory.
+    pub engine: Engine,
     /// Prices.
     pub prices: PriceBook,
     /// The way to the store.
@@ -330,6 +334,7 @@ async fn send_turn(
         std::mem::take(&mut r.markers_added).len()
     });
     drop(answer);
+    account.sent_untouched();
     let request = Request::from_parts(untouched, SendBody::pieces(vec![original]));
     let answer = send(shared, client, upstream, request).await?;
     if !answer.status().is_success() {
@@ -408,6 +413,9 @@ fn pass_on(
             .get("request-id")
             .and_then(|v| v.to_str().ok());
         record.request_id = id.map(|id| crate::text::prefix(id, 128).to_owned());
+    }
+    if parts.status.is_success() {
+        account.began();
     }
     let empty = http_body::Body::is_end_stream(&body);
     if empty && !(read && parts.status == StatusCode::OK) {

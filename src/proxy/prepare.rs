@@ -1,31 +1,19 @@
 //! From a client's body to what goes upstream: look, find the place, plan, splice.
 
+mod place;
+mod watch;
+
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 
 use super::Shared;
-use super::account::{self, Account, hex};
-use crate::config::CachePolicy;
-use crate::prompt_cache::chain::{Chain, Hash};
-use crate::prompt_cache::plan::{self, Situation};
+use super::account::Account;
+use crate::prompt_cache::chain::Hash;
 use crate::prompt_cache::splice;
-use crate::provider::view::{Block, BlockKind, History, Message, RequestView, Role, Ttl};
-use crate::provider::{anthropic, decode, json};
-use crate::run::{Arrival, Identity, Search, Seat, identify};
-use crate::trace::{CallResult, CallStatus, Inspection, Placed};
-
-/// After this many turns in a row that wrote and read nothing, a thread gets no more markers ...
-const UNREAD_WRITES_MAX: u32 = 2;
-/// ... but for one turn in this many, which shows whether its prefix has become stable.
-const UNREAD_PROBE_TURNS: u32 = 16;
-/// Texts of a first message that are compared with pending prompts.
-const MAX_OPENING_TEXTS: usize = 8;
-/// From so many bytes on, a message is taken to stand in one conversation only. Tool results and
-/// answers with calls carry ids, which makes them so at any length.
-const MIN_TELLING_BYTES: u32 = 160;
-/// Newest messages by which the thread of an edited history is searched.
-const MAX_SEARCHED_MESSAGES: usize = 64;
+use crate::provider::view::{History, RequestView, Ttl};
+use crate::provider::{anthropic, decode};
+use crate::trace::Inspection;
 
 /// What goes upstream.
 #[derive(Debug)]
@@ -74,7 +62,7 @@ pub fn prepare(
                 record.inspection = Inspection::NotInspected(reason);
             }
             shared.metrics.plan_skipped("not_inspected");
-            place_unread(shared, account, asking, body);
+            place::place_unread(shared, account, asking, body);
             return untouched(false);
         }
     };
@@ -83,53 +71,14 @@ pub fn prepare(
     let name = shared.hasher.keyed("upstream", asking.upstream.as_bytes());
     scope[16..32].copy_from_slice(&name);
     let chain = shared.hasher.chain(&decoded, &view, &scope);
-    place(shared, account, asking, &decoded, &view, &chain);
-    settle_results(shared, account, &decoded, &view);
-    account.set_ttl(common_ttl(&view, &[]));
-
-    let continues = matches!(view.history, History::Continues(_));
-    if shared.config.cache == CachePolicy::Off {
-        return untouched(continues);
-    }
-    if account.seat().is_some_and(writes_for_nothing) {
-        account.warn("cache_never_read");
-        shared.metrics.plan_skipped("never_read");
-        return untouched(continues);
-    }
-    let plan = plan_markers(shared, account, asking, &view);
-    for warning in &plan.warnings {
-        account.warn(warning);
-    }
-    if let Some(reason) = plan.skipped {
-        shared.metrics.plan_skipped(reason);
-    }
-    if plan.placed.is_empty() {
-        return untouched(continues);
-    }
-    let dry_run = shared.config.cache == CachePolicy::DryRun;
-    if let Some(record) = account.record() {
-        record.dry_run = dry_run;
-        record.markers_added = plan
-            .placed
-            .iter()
-            .filter_map(|(index, ttl)| {
-                let block = view.blocks.get(*index)?;
-                Some(Placed {
-                    path: view.path(block),
-                    ttl: *ttl,
-                    offset: block.span.end,
-                })
-            })
-            .collect();
-    }
-    if dry_run {
-        return untouched(continues);
-    }
-    account.set_ttl(common_ttl(&view, &plan.placed));
+    place::place(shared, account, asking, &decoded, &view, &chain);
+    place::settle_results(shared, account, &decoded, &view);
+    let sent = watch::watch(shared, account, asking, &decoded, &view, chain);
+    account.set_ttl(common_ttl(&view, &sent.placed));
     Prepared {
-        pieces: splice::apply(&decoded, &plan.splices),
-        edited: true,
-        continues,
+        edited: !sent.splices.is_empty(),
+        pieces: splice::apply(&decoded, &sent.splices),
+        continues: matches!(view.history, History::Continues(_)),
     }
 }
 
@@ -157,250 +106,6 @@ fn look(
     Ok((decoded, view))
 }
 
-/// Finds run, thread and turn, and describes the request in its record.
-fn place(
-    shared: &Shared,
-    account: &mut Account,
-    asking: &Asking<'_>,
-    body: &[u8],
-    view: &RequestView,
-    chain: &Chain,
-) {
-    let identity = identify::identify(asking.headers, asking.labels, &view.ids, |raw| {
-        hex(&shared.hasher.keyed("id", raw)[..8])
-    });
-    let borders: Vec<usize> = view
-        .messages
-        .iter()
-        .map(|m| m.blocks.end as usize)
-        .collect();
-    let looking = Looking {
-        shared,
-        body,
-        view,
-        chain,
-    };
-    let first = view
-        .messages
-        .first()
-        .map(|message| looking.hash("first", message));
-    let model = view.model.as_deref().unwrap_or_default();
-    let arrival = Arrival {
-        identity: &identity,
-        trace: identify::trace_session(asking.headers),
-        chain: &chain.at,
-        borders: &borders,
-        root: Some(chain.root),
-        model_root: Some(shared.hasher.extend(chain.root, model.as_bytes())),
-        first,
-        newest: view.messages.last().and_then(|m| looking.telling(m)),
-        has_history: view.messages.iter().any(|m| m.role == Role::Assistant),
-        history: &view.history,
-        body: xxhash_rust::xxh3::xxh3_128(body),
-        now_ms: shared.clock.utc_ms(),
-    };
-    let seat = shared.registry.arrive(&arrival, &looking);
-    let mut end = chain.at.last().copied();
-    if let (Some(base), History::Continues(_)) = (seat.base, &view.history) {
-        // The provider holds the history: the chain goes on from where that answer's request ended.
-        end = Some(
-            chain
-                .blocks
-                .iter()
-                .fold(base, |at, block| shared.hasher.extend(at, block)),
-        );
-    }
-    if !seat.history_seen {
-        account.warn("history_not_seen");
-    }
-    account.seated(seat, end, body.len());
-    let Some(record) = account.record() else {
-        return;
-    };
-    record.agent = identity.agent;
-    record.parent_agent = identity.parent_agent;
-    record.inspection = Inspection::Inspected;
-    record.model_requested = view
-        .model
-        .as_deref()
-        .map(|m| crate::text::prefix(m, 128).to_owned());
-    record.streamed = view.stream;
-    record.blocks = count(view.blocks.len());
-    record.messages = count(view.messages.len());
-    record.tools = view.tools;
-    record.markers_client = view.client_markers();
-    record.root = Some(hex(&chain.root));
-    record.chain = end.map(|hash| hex(&hash));
-    if record.markers_client > 4 {
-        account.warn("more_than_4_breakpoints");
-    }
-}
-
-/// A body that could not be read still belongs to the run its client named.
-fn place_unread(shared: &Shared, account: &mut Account, asking: &Asking<'_>, body: &[u8]) {
-    let ids = crate::provider::view::BodyIds::default();
-    let identity: Identity = identify::identify(asking.headers, asking.labels, &ids, |raw| {
-        hex(&shared.hasher.keyed("id", raw)[..8])
-    });
-    let arrival = Arrival {
-        identity: &identity,
-        trace: identify::trace_session(asking.headers),
-        chain: &[],
-        borders: &[],
-        root: None,
-        model_root: None,
-        first: None,
-        newest: None,
-        has_history: false,
-        history: &History::Whole,
-        body: xxhash_rust::xxh3::xxh3_128(body),
-        now_ms: shared.clock.utc_ms(),
-    };
-    let seat = shared.registry.arrive(&arrival, &Unread);
-    account.seated(seat, None, body.len());
-    if let Some(record) = account.record() {
-        record.agent = identity.agent;
-        record.parent_agent = identity.parent_agent;
-    }
-}
-
-fn plan_markers(
-    shared: &Shared,
-    account: &Account,
-    asking: &Asking<'_>,
-    view: &RequestView,
-) -> plan::Plan {
-    let model = view.model.as_deref().unwrap_or_default();
-    let facts = shared
-        .prices
-        .model(asking.price_provider, model, shared.clock.utc_ms());
-    let seat = account.seat();
-    let ratio = seat
-        .and_then(|s| s.bytes_per_token_milli)
-        .unwrap_or(facts.bytes_per_token_milli);
-    plan::plan(&Situation {
-        view,
-        min_tokens: facts.min_cache_tokens,
-        bytes_per_token_milli: ratio,
-        // A number of blocks there, the index of the last of them here.
-        previous_end: seat.and_then(|s| s.previous_end?.checked_sub(1)),
-        root_seen: seat.is_some_and(|s| s.root_seen),
-        insertion_off: seat.is_some_and(|s| s.insertion_off),
-    })
-}
-
-/// Something before the markers changes with every turn: each write is a premium for nothing.
-fn writes_for_nothing(seat: &Seat) -> bool {
-    seat.unread_writes >= UNREAD_WRITES_MAX && !seat.turn.is_multiple_of(UNREAD_PROBE_TURNS)
-}
-
-/// What the registry may ask of a request.
-struct Looking<'a> {
-    shared: &'a Shared,
-    body: &'a [u8],
-    view: &'a RequestView,
-    chain: &'a Chain,
-}
-
-impl Looking<'_> {
-    /// Hash of one message alone, whatever stands before it.
-    fn hash(&self, label: &str, message: &Message) -> Hash {
-        let blocks = message.blocks.start as usize..message.blocks.end as usize;
-        let hashes = self.chain.blocks.get(blocks).unwrap_or_default();
-        self.shared.hasher.keyed(label, hashes.as_flattened())
-    }
-
-    /// The same of a message that is long enough not to stand in any other conversation.
-    fn telling(&self, message: &Message) -> Option<Hash> {
-        let blocks = || blocks_of(self.view, message.blocks.clone());
-        let telling = message.span.len() >= MIN_TELLING_BYTES
-            || blocks().any(|block| block.call_id.is_some());
-        telling.then(|| self.hash("message", message))
-    }
-}
-
-impl Search for Looking<'_> {
-    fn opening_texts(&self) -> Vec<Hash> {
-        let Some(first) = self.view.messages.first() else {
-            return Vec::new();
-        };
-        blocks_of(self.view, first.blocks.clone())
-            .filter(|block| block.kind == BlockKind::Text)
-            .filter_map(|block| block.content)
-            .map(|content| json::unescape(content.of(self.body)))
-            .filter(|text| text.trim().len() >= crate::run::parents::MIN_PROMPT_BYTES)
-            .take(MAX_OPENING_TEXTS)
-            .map(|text| {
-                let text = text.trim().as_bytes();
-                self.shared.hasher.keyed("prompt", text)
-            })
-            .collect()
-    }
-
-    fn messages(&self) -> Vec<Hash> {
-        let newest_first = self.view.messages.iter().rev().take(MAX_SEARCHED_MESSAGES);
-        newest_first.filter_map(|m| self.telling(m)).collect()
-    }
-}
-
-/// A body that could not be read has nothing to be found by.
-struct Unread;
-
-impl Search for Unread {
-    fn opening_texts(&self) -> Vec<Hash> {
-        Vec::new()
-    }
-    fn messages(&self) -> Vec<Hash> {
-        Vec::new()
-    }
-}
-
-/// Closes the calls whose results this request brings.
-fn settle_results(shared: &Shared, account: &Account, body: &[u8], view: &RequestView) {
-    let Some(seat) = account.seat() else { return };
-    let spoken = view
-        .messages
-        .iter()
-        .rposition(|m| m.role == Role::Assistant);
-    let newest = view.messages.iter().skip(spoken.map_or(0, |i| i + 1));
-    let results = newest
-        .flat_map(|message| blocks_of(view, message.blocks.clone()))
-        .filter(|block| block.kind == BlockKind::ToolResult);
-    for block in results {
-        let Some(id) = block.call_id else { continue };
-        let id = json::unescape(id.of(body));
-        let failed = block.is_error == Some(true);
-        let known = shared.registry.settle(seat, &id, shared.clock.utc_ms());
-        if known.is_some() {
-            shared.metrics.call(if failed { "failed" } else { "ok" });
-        }
-        // A call that an earlier process saw asked waits in the store; how long it took is unknown.
-        let (run, thread, latency_ms) = known.map_or_else(
-            || (seat.run_id.clone(), seat.thread_id.clone(), None),
-            |call| (call.run_id, call.thread_id, Some(call.latency_ms)),
-        );
-        shared.recorder.call_result(CallResult {
-            run_id: run.to_string(),
-            thread_id: thread.to_string(),
-            call_id: account::call_id(&id),
-            status: if failed {
-                CallStatus::Failed
-            } else {
-                CallStatus::Ok
-            },
-            latency_ms,
-            result_bytes: Some(u64::from(block.content.unwrap_or(block.span).len())),
-        });
-    }
-}
-
-fn blocks_of(view: &RequestView, range: std::ops::Range<u32>) -> impl Iterator<Item = &Block> {
-    view.blocks
-        .get(range.start as usize..range.end as usize)
-        .unwrap_or_default()
-        .iter()
-}
-
 /// The lifetime of all markers of a request, if they agree. A request without any is taken as
 /// five minutes: the provider's own breakpoints after server tools have that.
 fn common_ttl(view: &RequestView, placed: &[(usize, Ttl)]) -> Option<Ttl> {
@@ -422,10 +127,6 @@ pub fn fit_headers(headers: &mut HeaderMap, pieces: &[Bytes]) {
     headers.remove(CONTENT_ENCODING);
     let length: usize = pieces.iter().map(Bytes::len).sum();
     headers.insert(CONTENT_LENGTH, length.into());
-}
-
-fn count(n: usize) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 fn owned(decoded: std::borrow::Cow<'_, [u8]>) -> Bytes {

@@ -2,6 +2,7 @@
 
 mod admin;
 mod framing;
+mod state;
 mod workers;
 
 use std::collections::HashSet;
@@ -56,6 +57,7 @@ pub struct Gateway {
     stop: watch::Sender<bool>,
     proxy_task: JoinHandle<()>,
     admin_task: JoinHandle<()>,
+    state_task: JoinHandle<()>,
     recorder: Option<RecorderHandle>,
     /// Held while this gateway uses its data directory; the system lets go of it with the process.
     _lock: File,
@@ -90,6 +92,7 @@ impl Gateway {
             Ok(threads) => registry.restore(threads.into_iter().rev().map(seed)),
             Err(error) => tracing::warn!(%error, "earlier threads cannot be read; they start anew"),
         }
+        let engine = state::load(&config, clock.utc_ms());
         let prices = PriceBook::new(&config.prices).context("the price data is not usable")?;
         let metrics = Metrics::new(&config.app_labels).context("the metric set is not usable")?;
         let router = Router::new(&config.upstreams).context("no upstream is configured")?;
@@ -115,6 +118,7 @@ impl Gateway {
             clock,
             hasher,
             registry,
+            engine,
             prices,
             recorder,
             metrics,
@@ -127,6 +131,7 @@ impl Gateway {
         let workers = Workers::start(&shared)?;
         let proxy_task = tokio::spawn(accept(listener, workers, stopped.clone()));
         let admin_task = tokio::spawn(admin::serve(admin_listener, shared.clone(), proxy, stopped));
+        let state_task = tokio::spawn(state::keep(shared.clone()));
         Ok(Self {
             proxy,
             admin,
@@ -134,6 +139,7 @@ impl Gateway {
             stop,
             proxy_task,
             admin_task,
+            state_task,
             recorder: Some(handle),
             _lock: lock,
         })
@@ -174,6 +180,10 @@ impl Gateway {
             }
         }
         self.admin_task.abort();
+        self.state_task.abort();
+        if let Err(error) = state::save(&self.shared.engine, &self.shared.config.data_dir) {
+            tracing::warn!(%error, "the prompt-cache engine's state was not kept");
+        }
         if let Some(handle) = self.recorder.take() {
             let closed = tokio::task::spawn_blocking(move || handle.close()).await;
             if let Err(error) = closed {

@@ -118,7 +118,7 @@ pub fn judge(facts: &Facts<'_>) -> Result<Verdict, &'static str> {
         detail: cause.detail,
         whose: Some(cause.whose),
         lost_tokens: Some(lost),
-        lost_pico: lost_pico(facts, lost),
+        lost_pico: unread_pico(usage, lost, facts.price),
         excerpt: change.and_then(|change| change.excerpt.clone()),
     })
 }
@@ -373,23 +373,28 @@ fn unexplained(facts: &Facts<'_>) -> Cause {
     )
 }
 
-/// What the lost tokens cost more than reading them would have: the price of this turn against the
-/// price of the same turn in which they had been read. The gap lies behind what was read, where the
-/// provider bills one-hour writes first, then five-minute writes, then plain input.
-fn lost_pico(facts: &Facts<'_>, lost: u64) -> Option<u64> {
-    let mut without = *facts.usage;
-    let mut left = lost;
-    let mut take = |tokens: &mut Option<u64>| {
-        let taken = tokens.unwrap_or(0).min(left);
-        *tokens = tokens.map(|tokens| tokens - taken);
+/// What so many tokens that were not read cost more than reading them would have, in pico-USD: the
+/// price of a usage against the price of the same usage in which they had been read. They lie
+/// behind what was read, where the provider bills one-hour writes first, then five-minute writes,
+/// then plain input. `None` without a price.
+#[must_use]
+pub fn unread_pico(
+    usage: &Usage,
+    tokens: u64,
+    price: &dyn Fn(&Usage) -> Option<u64>,
+) -> Option<u64> {
+    let mut read = *usage;
+    let mut left = tokens;
+    let mut take = |kind: &mut Option<u64>| {
+        let taken = kind.unwrap_or(0).min(left);
+        *kind = kind.map(|tokens| tokens - taken);
         left -= taken;
     };
-    take(&mut without.write_1h);
-    take(&mut without.write_5m);
-    take(&mut without.uncached);
-    without.read = without.read.map(|read| read + (lost - left));
-    let paid = (facts.price)(facts.usage)?;
-    Some(paid.saturating_sub((facts.price)(&without)?))
+    take(&mut read.write_1h);
+    take(&mut read.write_5m);
+    take(&mut read.uncached);
+    read.read = read.read.map(|before| before + (tokens - left));
+    Some(price(usage)?.saturating_sub(price(&read)?))
 }
 
 /// A gap for people.

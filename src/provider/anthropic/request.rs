@@ -220,7 +220,13 @@ impl Reader<'_> {
                     13
                 }
                 b"tool_choice" => {
-                    top.tool_choice = self.value()?;
+                    let is_null = self.walk.peek()? == b'n';
+                    let start = self.walk.at();
+                    let (kind, _) = self.two(b"type", b"")?;
+                    let kind = kind.map(|kind| unescape(kind.of(self.body)));
+                    self.out.forced_call = matches!(kind.as_deref(), Some("any" | "tool"));
+                    let end = self.walk.at();
+                    top.tool_choice = (!is_null).then_some(Span { start, end });
                     14
                 }
                 b"thinking" => {

@@ -276,6 +276,8 @@ fn settings_that_are_part_of_the_key() {
         "images",
     ];
     assert_eq!(names(all), expected);
+    assert!(!seen(all).forced_call);
+    assert!(seen(r#"{"tool_choice":{"name":"t", "type":"tool"}}"#).forced_call);
     assert!(seen(r#"{"diagnostics":{"previous_message_id":null}}"#).diagnostics);
     assert!(!seen(r#"{"diagnostics":null}"#).diagnostics);
     let body = r#" {"max_tokens": 12,"stream":true}"#;
