@@ -16,6 +16,8 @@ use tokio::task::JoinHandle;
 
 pub mod agents;
 mod answer;
+#[cfg(test)]
+pub(crate) mod ask;
 mod batches;
 mod body;
 mod cache;
