@@ -168,7 +168,7 @@ fn cut(state: Sha256) -> Hash {
 
 /// Feeds a block in its canonical spelling: of everything that can be said as a bare string, the
 /// bare string.
-fn canonical(body: &[u8], block: &Block, mut feed: impl FnMut(&[u8])) {
+pub(super) fn canonical(body: &[u8], block: &Block, mut feed: impl FnMut(&[u8])) {
     if let (BlockKind::Text, Some(plain)) = (block.kind, block.plain) {
         return feed(plain.of(body));
     }
@@ -237,7 +237,7 @@ fn with_comma(body: &[u8], member: Span, object: Span) -> Span {
 }
 
 /// Feeds JSON without the white space between its tokens.
-fn compacted(json: &[u8], compact: bool, feed: &mut impl FnMut(&[u8])) {
+pub(super) fn compacted(json: &[u8], compact: bool, feed: &mut impl FnMut(&[u8])) {
     if compact {
         return feed(json);
     }

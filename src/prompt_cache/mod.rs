@@ -1,6 +1,9 @@
 //! The prompt-cache engine: pure values in, values out.
 
+pub mod advice;
 pub mod chain;
+pub mod change;
+pub mod keep;
 pub mod plan;
 pub mod shadow;
 pub mod splice;
