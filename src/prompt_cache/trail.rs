@@ -1,6 +1,8 @@
 //! What is kept of a request, so that later ones can be compared with it: hashes, kinds and sizes,
 //! never text.
 
+pub mod code;
+
 use std::sync::Arc;
 
 use uuid::Uuid;
