@@ -159,13 +159,7 @@ async fn agent(to: SocketAddr, run: &str, change: impl FnOnce(&mut Agent)) -> an
 
 /// The runs in the records.
 fn runs(data_dir: &Path) -> anyhow::Result<Vec<RunSummary>> {
-    let filter = Filter {
-        since_ms: None,
-        until_ms: None,
-        app: None,
-        limit: MAX_RUNS,
-    };
-    Ok(Sqlite::open_read(data_dir)?.runs(&filter)?)
+    Ok(Sqlite::open_read(data_dir)?.runs(&Filter::all(MAX_RUNS))?)
 }
 
 /// Two lines, from the records alone.

@@ -167,6 +167,7 @@ fn answer(store: &impl Questions, args: &Args, now_ms: i64) -> anyhow::Result<St
         since_ms: at(&args.since)?,
         until_ms: at(&args.until)?,
         app: args.app.clone(),
+        run: None,
         limit,
     };
     match args.what {

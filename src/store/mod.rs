@@ -1,12 +1,19 @@
 //! Where records go, and the questions asked of them.
 
+mod audit;
 mod error;
 mod questions;
+mod savings;
 mod sqlite;
 mod totals;
 
+pub use audit::{
+    Agreement, Culprit, CulpritBy, Culprits, Disagreement, Duplicate, Duplicates, Loss, Place,
+    Strikes, Sum, Unread, Unreads, Verdicts, generalised,
+};
 pub use error::StoreError;
 pub use questions::{By, Filter, Questions, RunSummary, Spend};
+pub use savings::{Compared, DryRun, HelperSaving, Savings, Side};
 pub use sqlite::{FILE_NAME, Sqlite, ThreadSeed};
 pub use totals::{Tokens, Totals};
 

@@ -2,7 +2,8 @@
 
 use jiff::tz::TimeZone;
 
-use super::{StoreError, Totals};
+use super::audit::{Agreement, CulpritBy, Culprits, Duplicates, Unreads, Verdicts};
+use super::{Savings, StoreError, Totals};
 use crate::trace::TurnRecord;
 
 /// Which requests are meant. Everything left out does not restrict.
@@ -14,6 +15,8 @@ pub struct Filter {
     pub until_ms: Option<i64>,
     /// Application.
     pub app: Option<String>,
+    /// Run.
+    pub run: Option<String>,
     /// Most rows of an answer.
     pub limit: usize,
 }
@@ -26,6 +29,7 @@ impl Filter {
             since_ms: None,
             until_ms: None,
             app: None,
+            run: None,
             limit,
         }
     }
@@ -79,7 +83,8 @@ pub struct Spend {
     pub totals: Totals,
 }
 
-/// The questions. Only requests of kind `turn` count; whoever counts does it with [`Totals`].
+/// The questions. Requests of kind `turn` count, and the cost of those of our own; whoever counts
+/// does it with [`Totals`].
 pub trait Questions {
     /// Runs that started a request in the range (and, with an application, one of that
     /// application), the most recently active first. A run is always summed up as a whole, so
@@ -107,4 +112,46 @@ pub trait Questions {
     /// # Errors
     /// The store cannot be read.
     fn spend(&self, by: By, filter: &Filter, zone: &TimeZone) -> Result<Vec<Spend>, StoreError>;
+
+    /// What broke the cache, the dearest first, and the same losses by reason.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn culprits(
+        &self,
+        by: CulpritBy,
+        filter: &Filter,
+        zone: &TimeZone,
+    ) -> Result<Culprits, StoreError>;
+
+    /// Turns of the range that wrote to the cache what no turn has read (of any range), once the
+    /// lifetime of what they wrote has passed by `now_ms`, UTC milliseconds.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn unread(&self, filter: &Filter, now_ms: i64) -> Result<Unreads, StoreError>;
+
+    /// Turns that wrote what a sibling was writing at the same time.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn duplicates(&self, filter: &Filter) -> Result<Duplicates, StoreError>;
+
+    /// How the verdicts compare with the provider's own diagnosis.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn agreement(&self, filter: &Filter) -> Result<Agreement, StoreError>;
+
+    /// How many turns have which verdict.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn verdicts(&self, filter: &Filter) -> Result<Verdicts, StoreError>;
+
+    /// What the cache, the helpers and the inserted breakpoints have saved.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn savings(&self, filter: &Filter) -> Result<Savings, StoreError>;
 }

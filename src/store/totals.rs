@@ -1,6 +1,7 @@
 //! Sums over requests: the one place that says what counts, for every report and every store.
 
-use crate::trace::{Outcome, TurnRecord};
+use crate::prompt_cache::verdict::{Status, Verdict};
+use crate::trace::{Outcome, RequestKind, TurnRecord};
 use crate::usage::Usage;
 
 /// Sums of tokens. `None` as long as no request said anything about a kind.
@@ -34,9 +35,36 @@ impl Tokens {
     }
 }
 
+/// What a verdict says of a loss.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Judged {
+    pub(super) status: Status,
+    pub(super) lost_tokens: Option<u64>,
+    pub(super) lost_pico: Option<u64>,
+}
+
+impl From<&Verdict> for Judged {
+    fn from(verdict: &Verdict) -> Self {
+        Self {
+            status: verdict.status,
+            lost_tokens: verdict.lost_tokens,
+            lost_pico: verdict.lost_pico,
+        }
+    }
+}
+
+impl Judged {
+    /// Whether less was read than was there. SQL says the same in `turns_by_break`.
+    pub(super) fn is_break(&self) -> bool {
+        matches!(self.status, Status::Partial | Status::Miss)
+            || self.lost_tokens.is_some_and(|n| n > 0)
+    }
+}
+
 /// What decides how one request counts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fact {
+    pub(super) kind: RequestKind,
     pub(super) attempt: u32,
     pub(super) outcome: Outcome,
     pub(super) status: Option<u16>,
@@ -45,11 +73,13 @@ pub(super) struct Fact {
     pub(super) usage_estimated: bool,
     pub(super) cost_pico: Option<u64>,
     pub(super) cost_no_cache_pico: Option<u64>,
+    pub(super) judged: Option<Judged>,
 }
 
 impl From<&TurnRecord> for Fact {
     fn from(turn: &TurnRecord) -> Self {
         Self {
+            kind: turn.kind,
             attempt: turn.attempt,
             outcome: turn.outcome,
             status: turn.status,
@@ -58,19 +88,20 @@ impl From<&TurnRecord> for Fact {
             usage_estimated: turn.usage_estimated,
             cost_pico: turn.cost_pico,
             cost_no_cache_pico: turn.cost_no_cache_pico,
+            judged: turn.cache.verdict.as_ref().map(Judged::from),
         }
     }
 }
 
 impl Fact {
     /// Whether the request is a turn of its own: it was given on, and is not a client's retry.
-    fn is_turn(&self) -> bool {
-        self.attempt <= 1 && self.outcome.forwarded()
+    pub(super) fn is_turn(&self) -> bool {
+        self.kind == RequestKind::Turn && self.attempt <= 1 && self.outcome.forwarded()
     }
 
     /// Whether the provider may have charged for it. It does not for what never reached it, nor
     /// for an answer that is an error from its status on.
-    fn billable(&self) -> bool {
+    pub(super) fn billable(&self) -> bool {
         let usage = &self.usage;
         let nothing_told = self.cost_pico.is_none()
             && usage.uncached.is_none()
@@ -84,7 +115,10 @@ impl Fact {
     }
 }
 
-/// Sums over requests of kind `turn`. Money is exact.
+/// Sums over requests of kind `turn`, and the tokens and cost of those of kind `keep_warm`, which
+/// prefixgate sends on its own account: they are no requests of the client, but somebody pays for
+/// them. Without a cache they would not be sent, so that all they cost is a saving lost. Every other
+/// kind is left out. Money is exact.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Turns: requests that were given on, each with all its retries counted once.
@@ -93,6 +127,18 @@ pub struct Totals {
     pub requests: u64,
     /// Requests that went wrong or were refused.
     pub errors: u64,
+    /// Requests of our own that kept a prefix in the cache; in none of the numbers above.
+    pub keep_warm: u64,
+    /// Turns with a verdict.
+    pub judged: u64,
+    /// Turns of which less was read than was there.
+    pub breaks: u64,
+    /// Breaks whose loss in money is not known.
+    pub breaks_unpriced: u64,
+    /// Tokens that were there and were not read, over the breaks of which they are known.
+    pub lost_tokens: u64,
+    /// Sum of the known losses in pico-USD. See [`Totals::known_loss`].
+    pub lost_pico: i128,
     /// Requests that may have been charged for and have no known cost.
     pub unpriced: u64,
     /// Requests that may have been charged for and whose final usage was not seen.
@@ -115,15 +161,42 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Adds one request, which must be of kind `turn`.
+    /// Adds one request; of which kinds count, and how, see above.
     pub fn add(&mut self, turn: &TurnRecord) {
         self.add_fact(&Fact::from(turn));
     }
 
     pub(super) fn add_fact(&mut self, fact: &Fact) {
-        self.requests += 1;
-        self.turns += u64::from(fact.is_turn());
-        self.errors += u64::from(fact.outcome.is_error());
+        match fact.kind {
+            RequestKind::Turn => {
+                self.requests += 1;
+                self.turns += u64::from(fact.is_turn());
+                self.errors += u64::from(fact.outcome.is_error());
+                self.add_judged(fact.judged);
+            }
+            RequestKind::KeepWarm => self.keep_warm += 1,
+            _ => return,
+        }
+        self.add_bill(fact);
+    }
+
+    fn add_judged(&mut self, judged: Option<Judged>) {
+        let Some(judged) = judged else { return };
+        self.judged += 1;
+        if !judged.is_break() {
+            return;
+        }
+        self.breaks += 1;
+        let lost = judged.lost_tokens.unwrap_or(0);
+        self.lost_tokens = self.lost_tokens.saturating_add(lost);
+        match judged.lost_pico {
+            Some(pico) => self.lost_pico += i128::from(pico),
+            None => self.breaks_unpriced += 1,
+        }
+    }
+
+    /// Tokens and money.
+    fn add_bill(&mut self, fact: &Fact) {
         self.estimated += u64::from(fact.usage_estimated);
         if fact.billable() {
             self.unpriced += u64::from(fact.cost_pico.is_none());
@@ -132,7 +205,11 @@ impl Totals {
         self.tokens.add(&fact.usage);
         if let Some(cost) = fact.cost_pico {
             self.cost_pico = Some(self.cost_pico.unwrap_or(0) + i128::from(cost));
-            if let Some(without) = fact.cost_no_cache_pico {
+            let without = match fact.kind {
+                RequestKind::KeepWarm => Some(0),
+                _ => fact.cost_no_cache_pico,
+            };
+            if let Some(without) = without {
                 let saved = i128::from(without) - i128::from(cost);
                 self.saving_pico = Some(self.saving_pico.unwrap_or(0) + saved);
                 let sum = self.cost_no_cache_pico.unwrap_or(0);
@@ -156,6 +233,12 @@ impl Totals {
         self.turns += other.turns;
         self.requests += other.requests;
         self.errors += other.errors;
+        self.keep_warm += other.keep_warm;
+        self.judged += other.judged;
+        self.breaks += other.breaks;
+        self.breaks_unpriced += other.breaks_unpriced;
+        self.lost_tokens = self.lost_tokens.saturating_add(other.lost_tokens);
+        self.lost_pico += other.lost_pico;
         self.unpriced += other.unpriced;
         self.incomplete += other.incomplete;
         self.estimated += other.estimated;
@@ -191,6 +274,15 @@ impl Totals {
         self.unpriced == 0 && self.incomplete == 0
     }
 
+    /// What the breaks cost more than reading would have, in pico-USD, as far as it is known;
+    /// `None` when no turn was judged, or no loss of those there were is priced.
+    #[must_use]
+    pub fn known_loss(&self) -> Option<i128> {
+        let nothing_known =
+            self.judged == 0 || (self.breaks > 0 && self.breaks_unpriced == self.breaks);
+        (!nothing_known).then_some(self.lost_pico)
+    }
+
     /// Tokens of the whole prompts, over the requests that told all kinds.
     #[must_use]
     pub fn prompt(&self) -> Option<u64> {
@@ -211,6 +303,7 @@ mod tests {
 
     fn fact(outcome: Outcome, status: Option<u16>) -> Fact {
         Fact {
+            kind: RequestKind::Turn,
             attempt: 1,
             outcome,
             status,
@@ -219,6 +312,7 @@ mod tests {
             usage_estimated: false,
             cost_pico: None,
             cost_no_cache_pico: None,
+            judged: None,
         }
     }
 

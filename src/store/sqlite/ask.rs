@@ -5,33 +5,56 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 
 use jiff::Timestamp;
+use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use rusqlite::types::Value;
 use rusqlite::{Row, params_from_iter};
 
 use super::{Sqlite, row};
-use crate::store::StoreError;
+use crate::prompt_cache::verdict::Status;
+use crate::store::audit::{Agreement, CulpritBy, Culprits, Duplicates, Unreads, Verdicts};
 use crate::store::questions::{By, Filter, Questions, RunSummary, Spend};
-use crate::store::totals::{Fact, Totals};
-use crate::trace::{Outcome, TurnRecord};
+use crate::store::totals::{Fact, Judged, Totals};
+use crate::store::{Savings, StoreError};
+use crate::trace::{Outcome, RequestKind, TurnRecord};
 use crate::usage::Usage;
 
 /// The columns that [`fact`] reads, at the start of a selection.
-const FACTS: &str = "t.attempt, t.outcome, t.status, t.uncached, t.read, t.write_5m, t.write_1h, \
-    t.output, t.usage_complete, t.usage_estimated, t.cost_pico, t.cost_no_cache_pico";
+pub(super) const FACTS: &str = "\
+    t.attempt, t.outcome, t.status, t.uncached, t.read, t.write_5m, t.write_1h, \
+    t.output, t.usage_complete, t.usage_estimated, t.cost_pico, t.cost_no_cache_pico, \
+    t.kind, t.verdict, t.lost_tokens, t.lost_pico";
 /// The number of columns in [`FACTS`].
-const FACT_COLUMNS: usize = 12;
+pub(super) const FACT_COLUMNS: usize = 16;
+/// Where [`FACTS`] has the kind.
+const KIND: usize = 12;
 
 /// Conditions with their values.
-struct Where {
-    sql: String,
-    values: Vec<Value>,
+pub(super) struct Where {
+    pub(super) sql: String,
+    pub(super) values: Vec<Value>,
 }
 
 impl Where {
-    fn new() -> Self {
+    fn every_kind() -> Self {
         Self {
             sql: "1".into(),
+            values: Vec::new(),
+        }
+    }
+
+    /// Turns only.
+    pub(super) fn turns() -> Self {
+        Self {
+            sql: "t.kind = 'turn'".into(),
+            values: Vec::new(),
+        }
+    }
+
+    /// The kinds of which [`Totals`] sums up something.
+    pub(super) fn costly() -> Self {
+        Self {
+            sql: "t.kind IN ('turn', 'keep_warm')".into(),
             values: Vec::new(),
         }
     }
@@ -46,8 +69,9 @@ impl Where {
         self
     }
 
-    fn range(self, filter: &Filter) -> Self {
-        self.and("t.started_ms >= ?", filter.since_ms)
+    pub(super) fn range(self, filter: &Filter) -> Self {
+        self.and("t.run_id = ?", filter.run.clone())
+            .and("t.started_ms >= ?", filter.since_ms)
             .and("t.started_ms < ?", filter.until_ms)
             .and("t.app = ?", filter.app.clone())
     }
@@ -59,15 +83,16 @@ fn limit(filter: &Filter) -> i64 {
 
 impl Questions for Sqlite {
     fn runs(&self, filter: &Filter) -> Result<Vec<RunSummary>, StoreError> {
-        let wanted = Where::new().range(filter);
+        let wanted = Where::costly().range(filter);
         let sql = format!(
             "WITH picked AS ( \
                 SELECT t.run_id AS id, MAX(t.started_ms) AS active FROM turns t \
-                WHERE t.kind = 'turn' AND {} GROUP BY t.run_id \
+                WHERE {} GROUP BY t.run_id \
                 ORDER BY active DESC, id LIMIT {}) \
             SELECT {FACTS}, t.run_id, t.run_source, t.app, t.client, t.model_served, \
                 t.started_ms, t.duration_us, t.thread_id \
-            FROM picked JOIN turns t ON t.run_id = picked.id AND t.kind = 'turn' \
+            FROM picked JOIN turns t \
+                ON t.run_id = picked.id AND t.kind IN ('turn', 'keep_warm') \
             ORDER BY picked.active DESC, picked.id, t.started_ms, t.seq",
             wanted.sql,
             limit(filter)
@@ -97,9 +122,13 @@ impl Questions for Sqlite {
         filter: &Filter,
         every_kind: bool,
     ) -> Result<Vec<TurnRecord>, StoreError> {
-        let wanted = Where::new()
+        let kinds = if every_kind {
+            Where::every_kind()
+        } else {
+            Where::turns()
+        };
+        let wanted = kinds
             .and("t.run_id = ?", Some(run.to_owned()))
-            .and("t.kind = ?", (!every_kind).then(|| "turn".to_owned()))
             .range(filter);
         let sql = format!(
             "{} t WHERE {} ORDER BY t.started_ms, t.seq LIMIT {}",
@@ -115,16 +144,13 @@ impl Questions for Sqlite {
     }
 
     fn spend(&self, by: By, filter: &Filter, zone: &TimeZone) -> Result<Vec<Spend>, StoreError> {
-        let wanted = Where::new().range(filter);
+        let wanted = Where::costly().range(filter);
         let key = match by {
             By::App => "t.app",
             By::Model => "COALESCE(t.model_served, t.model_requested)",
             By::Day => "t.started_ms",
         };
-        let sql = format!(
-            "SELECT {FACTS}, {key} FROM turns t WHERE t.kind = 'turn' AND {}",
-            wanted.sql
-        );
+        let sql = format!("SELECT {FACTS}, {key} FROM turns t WHERE {}", wanted.sql);
         let mut groups: BTreeMap<Option<String>, Totals> = BTreeMap::new();
         let mut days = BTreeMap::new();
         self.with(|c| {
@@ -132,10 +158,7 @@ impl Questions for Sqlite {
             let mut rows = statement.query(params_from_iter(wanted.values))?;
             while let Some(row) = rows.next()? {
                 let totals = if by == By::Day {
-                    let day = Timestamp::from_millisecond(row.get(FACT_COLUMNS)?)
-                        .ok()
-                        .map(|start| zone.to_datetime(start).date());
-                    days.entry(day).or_default()
+                    days.entry(date(row.get(FACT_COLUMNS)?, zone)).or_default()
                 } else {
                     groups.entry(row.get(FACT_COLUMNS)?).or_default()
                 };
@@ -159,6 +182,45 @@ impl Questions for Sqlite {
         spend.truncate(filter.limit);
         Ok(spend)
     }
+
+    fn culprits(
+        &self,
+        by: CulpritBy,
+        filter: &Filter,
+        zone: &TimeZone,
+    ) -> Result<Culprits, StoreError> {
+        self.ask_culprits(by, filter, zone)
+    }
+
+    fn unread(&self, filter: &Filter, now_ms: i64) -> Result<Unreads, StoreError> {
+        self.ask_unread(filter, now_ms)
+    }
+
+    fn duplicates(&self, filter: &Filter) -> Result<Duplicates, StoreError> {
+        self.ask_duplicates(filter)
+    }
+
+    fn agreement(&self, filter: &Filter) -> Result<Agreement, StoreError> {
+        self.ask_agreement(filter)
+    }
+
+    fn verdicts(&self, filter: &Filter) -> Result<Verdicts, StoreError> {
+        self.ask_verdicts(filter)
+    }
+
+    fn savings(&self, filter: &Filter) -> Result<Savings, StoreError> {
+        self.ask_savings(filter)
+    }
+}
+
+fn date(ms: i64, zone: &TimeZone) -> Option<Date> {
+    let start = Timestamp::from_millisecond(ms).ok()?;
+    Some(zone.to_datetime(start).date())
+}
+
+/// The day of a moment, as `YYYY-MM-DD`.
+pub(super) fn day(ms: i64, zone: &TimeZone) -> Option<String> {
+    date(ms, zone).map(|day| day.to_string())
 }
 
 /// The summary of a run before its first request is added.
@@ -182,6 +244,12 @@ fn add_request(
     row: &Row<'_>,
     threads: &mut HashSet<String>,
 ) -> rusqlite::Result<()> {
+    let fact = fact(row)?;
+    run.totals.add_fact(&fact);
+    if fact.kind != RequestKind::Turn {
+        // A request of our own says nothing about the client, and may come long after its last.
+        return Ok(());
+    }
     let text = |column: usize| -> rusqlite::Result<Option<&str>> {
         Ok(row.get_ref(FACT_COLUMNS + column)?.as_str_or_null()?)
     };
@@ -209,18 +277,24 @@ fn add_request(
         threads.insert(thread.into());
         run.threads += 1;
     }
-    run.totals.add_fact(&fact(row)?);
     Ok(())
 }
 
 /// Reads the columns of [`FACTS`].
-fn fact(row: &Row<'_>) -> rusqlite::Result<Fact> {
+pub(super) fn fact(row: &Row<'_>) -> rusqlite::Result<Fact> {
     let known = |column: usize| -> rusqlite::Result<Option<u64>> {
         let value: Option<i64> = row.get(column)?;
         Ok(value.and_then(|v| u64::try_from(v).ok()))
     };
     let outcome = row.get_ref(1)?.as_str()?;
+    let kind = row.get_ref(KIND)?.as_str()?;
+    let status = row.get_ref(KIND + 1)?.as_str_or_null()?;
+    let status = status
+        .map(|word| Status::from_word(word).ok_or_else(|| row::unknown("verdict", word.into())))
+        .transpose()?;
+    let (lost_tokens, lost_pico) = (known(KIND + 2)?, known(KIND + 3)?);
     Ok(Fact {
+        kind: RequestKind::from_word(kind).ok_or_else(|| row::unknown("kind", kind.into()))?,
         attempt: row.get(0)?,
         outcome: Outcome::from_word(outcome)
             .ok_or_else(|| row::unknown("outcome", outcome.into()))?,
@@ -237,5 +311,10 @@ fn fact(row: &Row<'_>) -> rusqlite::Result<Fact> {
         usage_estimated: row.get(9)?,
         cost_pico: known(10)?,
         cost_no_cache_pico: known(11)?,
+        judged: status.map(|status| Judged {
+            status,
+            lost_tokens,
+            lost_pico,
+        }),
     })
 }

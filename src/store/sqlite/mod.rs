@@ -14,8 +14,10 @@ use super::error::drop_reason;
 use crate::trace::DropReason;
 
 mod ask;
+mod audit;
 mod retain;
 mod row;
+mod savings;
 mod schema;
 mod seed;
 #[cfg(test)]

@@ -6,6 +6,8 @@ use crate::trace::Retention;
 
 /// Rows of a table that one piece removes.
 const ROWS: u32 = 2_000;
+/// The fewest rows that a piece removes for the sake of size, so that it comes to an end.
+const FEW_ROWS: u32 = 50;
 /// Pages that one piece gives back to the file system.
 const PAGES: u32 = 2_000;
 /// Milliseconds of a day of age.
@@ -19,9 +21,11 @@ pub(super) fn step(
 ) -> rusqlite::Result<bool> {
     let cutoff = now_ms.saturating_sub(i64::from(keep.days) * DAY_MS);
     let too_old = remove_before(connection, cutoff)?;
-    let too_much = Pages::of(connection)?.used_bytes() > target(keep.bytes);
-    let removed = if !too_old && too_much {
-        remove_oldest(connection)?
+    let used = Pages::of(connection)?.used_bytes();
+    let excess = used.saturating_sub(target(keep.bytes));
+    let removed = if !too_old && excess > 0 {
+        let rows = rows_for(connection, used, excess)?;
+        remove_oldest(connection, rows)?
     } else {
         false
     };
@@ -58,14 +62,26 @@ fn remove_before(connection: &mut Connection, cutoff_ms: i64) -> rusqlite::Resul
     Ok(turns.max(calls) >= ROWS as usize)
 }
 
+/// About as many of the oldest turns as take up `excess` bytes of the `used` ones, within what a
+/// piece may remove. Rows with long trails would else go by far more than they have to.
+fn rows_for(connection: &Connection, used: u64, excess: u64) -> rusqlite::Result<u32> {
+    // Numbers are given in order, so that this is the number of rows without counting them.
+    let sql = "SELECT COALESCE((SELECT MAX(seq) FROM turns) - (SELECT MIN(seq) FROM turns) + 1, 0)";
+    let rows: i64 = connection
+        .prepare_cached(sql)?
+        .query_row([], |row| row.get(0))?;
+    let share = u128::from(excess) * u128::from(rows.unsigned_abs()) / u128::from(used.max(1));
+    Ok(u32::try_from(share).unwrap_or(ROWS).clamp(FEW_ROWS, ROWS))
+}
+
 /// Removes the oldest turns, and the calls from before what is left; `false` when nothing is left.
-fn remove_oldest(connection: &mut Connection) -> rusqlite::Result<bool> {
+fn remove_oldest(connection: &mut Connection, rows: u32) -> rusqlite::Result<bool> {
     let transaction = connection.transaction()?;
     let turns = transaction
         .prepare_cached(
             "DELETE FROM turns WHERE seq IN (SELECT seq FROM turns ORDER BY started_ms LIMIT ?1)",
         )?
-        .execute([ROWS])?;
+        .execute([rows])?;
     let calls = transaction
         .prepare_cached(
             "DELETE FROM tool_calls WHERE seq IN (SELECT seq FROM tool_calls WHERE asked_ms < \

@@ -5,6 +5,7 @@ use rusqlite::{Row, Statement, ToSql};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::prompt_cache::verdict::{Excerpt, Reason, Status, Verdict, What, Whose};
 use crate::provider::view::Ttl;
 use crate::store::StoreError;
 use crate::trace::{CacheRecord, Inspection, Outcome, Placed, RequestKind, TurnRecord, intern};
@@ -71,6 +72,30 @@ pub(super) const COLUMNS: &[&str] = &[
     "request_id",
     "native_diagnosis",
     "warnings",
+    "verdict",
+    "verdict_reason",
+    "lost_tokens",
+    "lost_pico",
+    "what",
+    "whose",
+    "first_changed",
+    "first_changed_offset",
+    "unjudged",
+    "policy",
+    "expected_read",
+    "read_of",
+    "premium_pico",
+    "duplicate_of",
+    "duplicate_tokens",
+    "duplicate_pico",
+    "native_agrees",
+    "helper",
+    "helper_tokens",
+    "helper_pico",
+    "verdict_detail",
+    "excerpt_before",
+    "excerpt_after",
+    "trail",
 ];
 
 /// The statement for [`bind`].
@@ -188,12 +213,43 @@ pub(super) fn bind(statement: &mut Statement<'_>, turn: &TurnRecord) -> rusqlite
         .put(&turn.request_id)?
         .put(&turn.native_diagnosis)?
         .json(&turn.warnings)?;
+    bind_cache(&mut to, &turn.cache)
+}
+
+fn bind_cache(to: &mut Binder<'_, '_>, cache: &CacheRecord) -> rusqlite::Result<()> {
+    let verdict = cache.verdict.as_ref();
+    let excerpt = verdict.and_then(|v| v.excerpt.as_ref());
+    let id = |id: &Option<Uuid>| id.map(Uuid::into_bytes);
+    to.put(verdict.map(|v| v.status.as_str()))?
+        .put(verdict.and_then(|v| v.reason).map(Reason::as_str))?
+        .known(verdict.and_then(|v| v.lost_tokens))?
+        .known(verdict.and_then(|v| v.lost_pico))?
+        .put(verdict.and_then(|v| v.what).map(What::as_str))?
+        .put(verdict.and_then(|v| v.whose).map(Whose::as_str))?
+        .put(verdict.and_then(|v| v.first_changed.as_deref()))?
+        .put(verdict.and_then(|v| v.offset))?
+        .put(cache.unjudged)?
+        .put(cache.policy)?
+        .known(cache.expected_read)?
+        .put(id(&cache.read_of))?
+        .known(cache.premium_pico)?
+        .put(id(&cache.duplicate_of))?
+        .known(cache.duplicate_tokens)?
+        .known(cache.duplicate_pico)?
+        .put(cache.native_agrees)?
+        .put(cache.helper)?
+        .known(cache.helper_tokens)?
+        .put(cache.helper_pico)?
+        .put(verdict.map(|v| v.detail.as_str()))?
+        .put(excerpt.map(|e| e.before.as_str()))?
+        .put(excerpt.map(|e| e.after.as_str()))?
+        .put((!cache.trail.is_empty()).then_some(&cache.trail))?;
     Ok(())
 }
 
 /// Reads a row of [`select`].
 pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
-    let mut from = Reader { row, next: 0 };
+    let mut from = Reader::new(row);
     Ok(TurnRecord {
         id: Uuid::from_bytes(from.take()?),
         kind: from.word("kind", RequestKind::from_word)?,
@@ -254,38 +310,42 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
         response_id: from.take()?,
         request_id: from.take()?,
         native_diagnosis: from.take()?,
-        cache: CacheRecord::default(),
         warnings: from.json("warnings")?,
+        cache: from.cache()?,
     })
 }
 
 /// Reads columns one after the other.
-struct Reader<'a, 'r> {
+pub(super) struct Reader<'a, 'r> {
     row: &'a Row<'r>,
     next: usize,
 }
 
-impl Reader<'_, '_> {
-    fn take<T: FromSql>(&mut self) -> rusqlite::Result<T> {
+impl<'a, 'r> Reader<'a, 'r> {
+    pub(super) fn new(row: &'a Row<'r>) -> Self {
+        Self { row, next: 0 }
+    }
+
+    pub(super) fn take<T: FromSql>(&mut self) -> rusqlite::Result<T> {
         let value = self.row.get(self.next);
         self.next += 1;
         value
     }
 
     /// What [`Binder::number`] has put.
-    fn number(&mut self) -> rusqlite::Result<u64> {
+    pub(super) fn number(&mut self) -> rusqlite::Result<u64> {
         let value: i64 = self.take()?;
         u64::try_from(value)
             .map_err(|_| rusqlite::Error::IntegralValueOutOfRange(self.next - 1, value))
     }
 
     /// What [`Binder::known`] has put.
-    fn known(&mut self) -> rusqlite::Result<Option<u64>> {
+    pub(super) fn known(&mut self) -> rusqlite::Result<Option<u64>> {
         let value: Option<i64> = self.take()?;
         Ok(value.and_then(|v| u64::try_from(v).ok()))
     }
 
-    fn word<T>(
+    pub(super) fn word<T>(
         &mut self,
         column: &'static str,
         known: impl Fn(&str) -> Option<T>,
@@ -298,6 +358,73 @@ impl Reader<'_, '_> {
         let word: String = self.take()?;
         let reason: Option<String> = self.take()?;
         Inspection::from_words(&word, reason.as_deref()).ok_or_else(|| unknown("inspection", word))
+    }
+
+    /// A word that may be missing.
+    pub(super) fn word_or_null<T>(
+        &mut self,
+        column: &'static str,
+        known: impl Fn(&str) -> Option<T>,
+    ) -> rusqlite::Result<Option<T>> {
+        let word: Option<String> = self.take()?;
+        word.map(|word| known(&word).ok_or_else(|| unknown(column, word)))
+            .transpose()
+    }
+
+    /// A word of the program's own, whose list is open.
+    fn interned(&mut self) -> rusqlite::Result<Option<&'static str>> {
+        let word: Option<String> = self.take()?;
+        Ok(word.as_deref().map(intern))
+    }
+
+    fn id(&mut self) -> rusqlite::Result<Option<Uuid>> {
+        let id: Option<[u8; 16]> = self.take()?;
+        Ok(id.map(Uuid::from_bytes))
+    }
+
+    /// What [`bind_cache`] has put.
+    fn cache(&mut self) -> rusqlite::Result<CacheRecord> {
+        let status = self.word_or_null("verdict", Status::from_word)?;
+        let reason = self.word_or_null("verdict_reason", Reason::from_word)?;
+        let (lost_tokens, lost_pico) = (self.known()?, self.known()?);
+        let what = self.word_or_null("what", What::from_word)?;
+        let whose = self.word_or_null("whose", Whose::from_word)?;
+        let (first_changed, offset) = (self.take()?, self.take()?);
+        let mut cache = CacheRecord {
+            verdict: None,
+            unjudged: self.interned()?,
+            policy: self.interned()?,
+            expected_read: self.known()?,
+            read_of: self.id()?,
+            premium_pico: self.known()?,
+            duplicate_of: self.id()?,
+            duplicate_tokens: self.known()?,
+            duplicate_pico: self.known()?,
+            native_agrees: self.take()?,
+            helper: self.interned()?,
+            helper_tokens: self.known()?,
+            helper_pico: self.take()?,
+            trail: Vec::new(),
+        };
+        let detail: Option<String> = self.take()?;
+        let (before, after): (Option<String>, Option<String>) = (self.take()?, self.take()?);
+        let trail: Option<Vec<u8>> = self.take()?;
+        cache.trail = trail.unwrap_or_default();
+        cache.verdict = status.map(|status| Verdict {
+            status,
+            reason,
+            first_changed,
+            offset,
+            what,
+            detail: detail.unwrap_or_default(),
+            whose,
+            lost_tokens,
+            lost_pico,
+            excerpt: before
+                .zip(after)
+                .map(|(before, after)| Excerpt { before, after }),
+        });
+        Ok(cache)
     }
 
     fn json<T: for<'de> Deserialize<'de>>(

@@ -3,7 +3,8 @@
 //! A released migration is never edited; a change is a new one at the end. Times are UTC
 //! milliseconds since 1970, durations microseconds unless the name says otherwise, money is
 //! pico-USD (1e-12 USD), NULL is "unknown". UUIDs are 16-byte BLOBs: `lower(hex(id))` shows them.
-//! Words are those of [`crate::trace`]. There is no column for content.
+//! Words are those of [`crate::trace`]. There is no column for content but `excerpt_before` and
+//! `excerpt_after`, which are empty unless capture is on.
 
 use rusqlite::TransactionBehavior;
 
@@ -11,7 +12,9 @@ use super::Sqlite;
 use crate::store::StoreError;
 
 /// The steps from an empty file to the current schema; `user_version` counts those done.
-const MIGRATIONS: &[&str] = &[r"
+const MIGRATIONS: &[&str] = &[TURNS_AND_CALLS, CACHE];
+
+pub(super) const TURNS_AND_CALLS: &str = r"
 CREATE TABLE turns (
     seq                INTEGER PRIMARY KEY,  -- order of writing
     id                 BLOB    NOT NULL,
@@ -98,7 +101,44 @@ CREATE TABLE tool_calls (
 CREATE UNIQUE INDEX tool_calls_by_turn ON tool_calls (turn_id, call_id);
 CREATE INDEX tool_calls_by_start ON tool_calls (asked_ms);
 CREATE INDEX tool_calls_by_run ON tool_calls (run_id, thread_id, call_id);
-"];
+";
+
+/// What the prompt-cache engine says. Rows from before have NULL throughout: nothing was judged.
+/// What sums are made of comes first, since a long row goes on in pages of its own.
+const CACHE: &str = r"
+ALTER TABLE turns ADD COLUMN verdict              TEXT;    -- status; NULL: not judged
+ALTER TABLE turns ADD COLUMN verdict_reason       TEXT;
+ALTER TABLE turns ADD COLUMN lost_tokens          INTEGER;
+ALTER TABLE turns ADD COLUMN lost_pico            INTEGER;
+ALTER TABLE turns ADD COLUMN what                 TEXT;
+ALTER TABLE turns ADD COLUMN whose                TEXT;
+ALTER TABLE turns ADD COLUMN first_changed        TEXT;    -- JSON path
+ALTER TABLE turns ADD COLUMN first_changed_offset INTEGER;
+ALTER TABLE turns ADD COLUMN unjudged             TEXT;    -- why there is no verdict
+ALTER TABLE turns ADD COLUMN policy               TEXT;
+ALTER TABLE turns ADD COLUMN expected_read        INTEGER;
+ALTER TABLE turns ADD COLUMN read_of              BLOB;    -- the turn that wrote what was read
+ALTER TABLE turns ADD COLUMN premium_pico         INTEGER;
+ALTER TABLE turns ADD COLUMN duplicate_of         BLOB;    -- the turn that wrote the same meanwhile
+ALTER TABLE turns ADD COLUMN duplicate_tokens     INTEGER;
+ALTER TABLE turns ADD COLUMN duplicate_pico       INTEGER;
+ALTER TABLE turns ADD COLUMN native_agrees        INTEGER;
+ALTER TABLE turns ADD COLUMN helper               TEXT;
+ALTER TABLE turns ADD COLUMN helper_tokens        INTEGER;
+ALTER TABLE turns ADD COLUMN helper_pico          INTEGER; -- negative: it cost more
+ALTER TABLE turns ADD COLUMN verdict_detail       TEXT;
+ALTER TABLE turns ADD COLUMN excerpt_before       TEXT;    -- content; NULL unless captured
+ALTER TABLE turns ADD COLUMN excerpt_after        TEXT;
+ALTER TABLE turns ADD COLUMN trail                BLOB;    -- hashes and sizes of the blocks
+-- Culprits and losses.
+CREATE INDEX turns_by_break ON turns (started_ms)
+    WHERE verdict IN ('partial', 'miss') OR lost_tokens > 0;
+-- Whether what a turn wrote was read.
+CREATE INDEX turns_by_read_of ON turns (read_of, kind, started_ms) WHERE read_of IS NOT NULL;
+CREATE INDEX turns_by_duplicate ON turns (started_ms) WHERE duplicate_of IS NOT NULL;
+CREATE INDEX turns_by_diagnosis ON turns (started_ms)
+    WHERE native_diagnosis IS NOT NULL OR native_agrees IS NOT NULL;
+";
 
 /// The schema of this version.
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;

@@ -193,7 +193,7 @@ proptest! {
         let mut all = crate::store::Totals::default();
         for run in store.runs(&ALL).unwrap() {
             let mut sum = crate::store::Totals::default();
-            let rows = store.turns(&run.id, &ALL, false).unwrap();
+            let rows = store.turns(&run.id, &ALL, true).unwrap();
             rows.iter().for_each(|row| sum.add(row));
             prop_assert_eq!(run.totals, sum);
             all.merge(&sum);
@@ -209,13 +209,75 @@ proptest! {
 }
 
 #[test]
+fn requests_of_our_own_cost_and_are_no_turns() {
+    let (_dir, mut store) = store();
+    let mut own = turn("r", 0);
+    own.kind = RequestKind::KeepWarm;
+    own.started_ms = NOON + 3_000_000;
+    own.client = Some("prefixgate".into());
+    own.cost_no_cache_pico = Some(400_000_000);
+    write(&mut store, [turn("r", 1), own]);
+    let run = &store.runs(&ALL).unwrap()[0];
+    let totals = run.totals;
+    assert_eq!((totals.turns, totals.requests, totals.keep_warm), (1, 1, 1));
+    assert_eq!(totals.known_cost(), Some(720_000_000));
+    assert_eq!(totals.tokens.read, Some(60));
+    // Without a cache nothing would have been sent: 40 saved by the turn, 360 lost again.
+    assert_eq!(totals.saving_pico, Some(40_000_000 - 360_000_000));
+    assert_eq!(totals.cost_no_cache_pico, Some(400_000_000));
+    assert_eq!(run.client.as_deref(), Some("agent/1.0"));
+    assert_eq!(run.ended_ms, NOON + 1_900);
+    let spend = store.spend(By::App, &ALL, &TimeZone::UTC).unwrap();
+    assert_eq!(spend[0].totals, totals);
+    assert_eq!(store.turns("r", &ALL, false).unwrap().len(), 1);
+}
+
+#[test]
+fn breaks_are_summed_up_and_what_was_never_judged_is_unknown() {
+    let (_dir, mut store) = store();
+    let judged = |n, verdict| {
+        let mut one = turn("r", n);
+        one.cache.verdict = verdict;
+        one
+    };
+    write(&mut store, [judged(1, None)]);
+    let totals = store.runs(&ALL).unwrap()[0].totals;
+    assert_eq!((totals.judged, totals.known_loss()), (0, None));
+    let unpriced = Verdict {
+        lost_pico: None,
+        ..verdict(Status::Miss, Reason::Tools, None)
+    };
+    write(&mut store, [judged(2, Some(unpriced))]);
+    assert_eq!(store.runs(&ALL).unwrap()[0].totals.known_loss(), None);
+    let cold = Verdict {
+        status: Status::Cold,
+        reason: None,
+        lost_tokens: Some(0),
+        lost_pico: Some(0),
+        ..verdict(Status::Cold, Reason::Tools, None)
+    };
+    let broken = verdict(Status::Partial, Reason::Messages, None);
+    write(&mut store, [judged(3, Some(cold)), judged(4, Some(broken))]);
+    let totals = store.runs(&ALL).unwrap()[0].totals;
+    assert_eq!(
+        (totals.judged, totals.breaks, totals.breaks_unpriced),
+        (3, 2, 1)
+    );
+    assert_eq!(
+        (totals.lost_tokens, totals.known_loss()),
+        (2_000, Some(3_450_000_000))
+    );
+}
+
+#[test]
 fn only_turns_count() {
     let (_dir, mut store) = store();
     let other = |kind| TurnRecord {
         kind,
         ..turn("r", 0)
     };
-    let kinds = RequestKind::ALL.iter().filter(|k| **k != RequestKind::Turn);
+    let costly = [RequestKind::Turn, RequestKind::KeepWarm];
+    let kinds = RequestKind::ALL.iter().filter(|k| !costly.contains(k));
     write(&mut store, kinds.map(|kind| other(*kind)));
     assert_eq!(store.runs(&ALL).unwrap(), []);
     assert_eq!(store.spend(By::App, &ALL, &TimeZone::UTC).unwrap(), []);
@@ -224,7 +286,7 @@ fn only_turns_count() {
     assert_eq!(store.runs(&ALL).unwrap()[0].totals.requests, 1);
     assert_eq!(
         store.turns("r", &ALL, true).unwrap().len(),
-        RequestKind::ALL.len()
+        RequestKind::ALL.len() - 1
     );
 }
 

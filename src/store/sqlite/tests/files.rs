@@ -33,6 +33,80 @@ fn a_newer_schema_is_refused_for_reading_and_writing_and_left_alone() {
     }
 }
 
+/// A database as the first version made it, with the records of one run.
+fn version_1(rows: &[TurnRecord]) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let old = Connection::open(dir.path().join(FILE_NAME)).unwrap();
+    old.execute_batch(schema::TURNS_AND_CALLS).unwrap();
+    old.pragma_update(None, "user_version", 1).unwrap();
+    let columns = row::COLUMNS.iter().position(|c| *c == "verdict").unwrap();
+    let columns = row::COLUMNS[..columns].join(",");
+    // Filled by way of a current one.
+    let (other, mut current) = store();
+    write(&mut current, rows.to_vec());
+    old.execute(
+        "ATTACH ?1 AS current",
+        [other.path().join(FILE_NAME).to_str().unwrap()],
+    )
+    .unwrap();
+    old.execute_batch(&format!(
+        "INSERT INTO turns ({columns}) SELECT {columns} FROM current.turns ORDER BY seq"
+    ))
+    .unwrap();
+    dir
+}
+
+#[test]
+fn a_database_of_version_1_is_brought_up_to_date_and_its_rows_were_not_judged() {
+    let rows = [turn("r", 1), turn("r", 2)];
+    let dir = version_1(&rows);
+    let error = Sqlite::open_read(dir.path()).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            StoreError::Older {
+                found: 1,
+                known: 2,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let mut store = Sqlite::open(dir.path()).unwrap();
+    assert_eq!(store.turns("r", &ALL, false).unwrap(), rows);
+    let mut judged = turn("r", 3);
+    judged.cache.verdict = Some(verdict(Status::Miss, Reason::Tools, Some("tools[0]")));
+    write(&mut store, [judged.clone()]);
+    drop(store);
+    // Opening it again does nothing more.
+    let store = Sqlite::open(dir.path()).unwrap();
+    assert_eq!(store.turns("r", &ALL, false).unwrap()[2], judged);
+    let totals = store.runs(&ALL).unwrap()[0].totals;
+    assert_eq!((totals.turns, totals.judged, totals.breaks), (3, 1, 1));
+    let sqlite = &store.connection;
+    let problems: String = sqlite
+        .query_row("PRAGMA integrity_check", [], |r| r.get(0))
+        .unwrap();
+    assert_eq!(problems, "ok");
+}
+
+#[test]
+fn several_processes_may_migrate_at_once() {
+    let dir = version_1(&[turn("r", 1)]);
+    let opened = std::thread::scope(|scope| {
+        let opening: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| Sqlite::open(dir.path()).map(drop)))
+            .collect();
+        opening
+            .into_iter()
+            .map(|o| o.join().unwrap())
+            .collect::<Vec<_>>()
+    });
+    assert!(opened.iter().all(Result::is_ok), "{opened:?}");
+    let store = Sqlite::open_read(dir.path()).unwrap();
+    assert_eq!(store.turns("r", &ALL, false).unwrap().len(), 1);
+}
+
 #[test]
 fn a_file_that_is_no_database_is_refused_with_advice() {
     let dir = tempfile::tempdir().unwrap();

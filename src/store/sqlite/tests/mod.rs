@@ -5,6 +5,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::*;
+use crate::prompt_cache::verdict::{Excerpt, Reason, Status, Verdict, What, Whose};
 use crate::provider::view::Ttl;
 use crate::store::{Filter, Questions};
 use crate::trace::{
@@ -14,16 +15,19 @@ use crate::trace::{
 use crate::usage::Usage;
 
 mod answers;
+mod audit;
 mod files;
 #[cfg(target_os = "linux")]
 mod measure;
 mod retention;
+mod savings;
 mod writing;
 
 const ALL: Filter = Filter {
     since_ms: None,
     until_ms: None,
     app: None,
+    run: None,
     limit: 1_000_000,
 };
 
@@ -112,6 +116,22 @@ pub(crate) fn turn(run: &str, n: u32) -> TurnRecord {
     }
 }
 
+/// A verdict of a loss at a place.
+pub(crate) fn verdict(status: Status, reason: Reason, path: Option<&str>) -> Verdict {
+    Verdict {
+        status,
+        reason: Some(reason),
+        first_changed: path.map(Into::into),
+        offset: path.map(|_| 142),
+        what: path.map(|_| What::Clock),
+        detail: "a time moved on".into(),
+        whose: Some(Whose::Client),
+        lost_tokens: Some(1_000),
+        lost_pico: Some(3_450_000_000),
+        excerpt: None,
+    }
+}
+
 fn call(turn: &TurnRecord, call_id: &str) -> ToolCallRecord {
     ToolCallRecord {
         turn_id: turn.id,
@@ -134,6 +154,86 @@ fn write(store: &mut Sqlite, turns: impl IntoIterator<Item = TurnRecord>) {
         .map(|t| Entry::Turn(Box::new(t)))
         .collect();
     store.write(&batch).unwrap();
+}
+
+fn any_verdict() -> impl Strategy<Value = Verdict> {
+    let count = || proptest::option::of(0..=i64::MAX as u64);
+    let excerpt =
+        (any::<String>(), any::<String>()).prop_map(|(before, after)| Excerpt { before, after });
+    (
+        proptest::sample::select(Status::ALL),
+        proptest::option::of(proptest::sample::select(Reason::ALL)),
+        proptest::option::of(proptest::sample::select(What::ALL)),
+        proptest::option::of(proptest::sample::select(Whose::ALL)),
+        proptest::option::of(any::<String>()),
+        proptest::option::of(any::<u32>()),
+        any::<String>(),
+        (count(), count()),
+        proptest::option::of(excerpt),
+    )
+        .prop_map(
+            |(status, reason, what, whose, first_changed, offset, detail, lost, excerpt)| Verdict {
+                status,
+                reason,
+                first_changed,
+                offset,
+                what,
+                detail,
+                whose,
+                lost_tokens: lost.0,
+                lost_pico: lost.1,
+                excerpt,
+            },
+        )
+}
+
+fn any_cache() -> impl Strategy<Value = CacheRecord> {
+    let counts = proptest::collection::vec(proptest::option::of(0..=i64::MAX as u64), 5);
+    let id = || proptest::option::of(any::<u128>().prop_map(Uuid::from_u128));
+    let word = |words: &[&'static str]| {
+        proptest::option::of(proptest::sample::select(words.to_vec()).prop_map(intern))
+    };
+    (
+        proptest::option::of(any_verdict()),
+        word(&["not_json", "no_history"]),
+        word(&["off", "dry-run", "fill", "replace", "holdout"]),
+        word(&["tool_order", "warm_first", "keep_warm"]),
+        counts,
+        (id(), id()),
+        proptest::option::of(any::<bool>()),
+        proptest::option::of(any::<i64>()),
+        proptest::collection::vec(any::<u8>(), 0..64),
+    )
+        .prop_map(
+            |(
+                verdict,
+                unjudged,
+                policy,
+                helper,
+                counts,
+                ids,
+                native_agrees,
+                helper_pico,
+                trail,
+            )| {
+                CacheRecord {
+                    verdict,
+                    unjudged,
+                    policy,
+                    expected_read: counts[0],
+                    read_of: ids.0,
+                    premium_pico: counts[1],
+                    duplicate_of: ids.1,
+                    duplicate_tokens: counts[2],
+                    duplicate_pico: counts[3],
+                    native_agrees,
+                    helper,
+                    helper_tokens: counts[4],
+                    helper_pico,
+                    trail,
+                }
+            },
+        )
 }
 
 /// Any record that the types allow, up to SQLite's largest integer.
@@ -176,9 +276,10 @@ fn any_turn() -> impl Strategy<Value = TurnRecord> {
         placed(),
         kinds,
         warnings,
+        any_cache(),
     )
         .prop_map(
-            |(text, told, counts, sizes, small, flags, markers_added, kinds, warnings)| {
+            |(text, told, counts, sizes, small, flags, markers_added, kinds, warnings, cache)| {
                 let (kind, outcome, inspection, source, id, started_ms, status) = kinds;
                 let mut text = text.into_iter();
                 let mut text = || text.next().unwrap();
@@ -244,7 +345,7 @@ fn any_turn() -> impl Strategy<Value = TurnRecord> {
                     response_id: told(),
                     request_id: told(),
                     native_diagnosis: told(),
-                    cache: CacheRecord::default(),
+                    cache,
                     warnings,
                 }
             },

@@ -89,3 +89,31 @@ fn beyond_its_size_the_store_loses_the_oldest_and_the_file_shrinks() {
     let shrunk = checkpoint(&store);
     assert!(shrunk <= full * 5 / 8, "{full} -> {shrunk}");
 }
+
+#[test]
+fn trails_count_into_the_size() {
+    let (dir, mut store) = store();
+    for first in (1..=3_000).step_by(500) {
+        let turns = (first..first + 500).map(|n| {
+            let mut one = turn("r", n);
+            // Longer than a page, so that it lies in pages of its own.
+            one.cache.trail = vec![7; 20_000];
+            one
+        });
+        write(&mut store, turns);
+    }
+    let keep = Retention {
+        days: 3_650,
+        bytes: 40_000_000,
+    };
+    retain(&mut store, NOON, keep);
+    let left = store.turns("r", &ALL, false).unwrap();
+    // The newest, as many as fit: a row takes five pages of its own and a part of another.
+    assert!((1_400..1_900).contains(&left.len()), "{}", left.len());
+    assert_eq!(left.last().unwrap().turn, 3_000);
+    assert!(left.iter().all(|t| t.cache.trail.len() == 20_000));
+    let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+    store.connection.query_row(sql, [], |_| Ok(())).unwrap();
+    let size = std::fs::metadata(dir.path().join(FILE_NAME)).unwrap().len();
+    assert!(size <= 45_000_000, "{size}");
+}
