@@ -1,6 +1,8 @@
 //! The prompt-cache engine: pure values in, values out.
 
 pub mod chain;
+pub mod diagnosis;
+pub mod helpers;
 pub mod plan;
 pub mod shadow;
 pub mod splice;
