@@ -3,6 +3,10 @@
 pub mod advice;
 pub mod chain;
 pub mod change;
+pub mod diagnosis;
+pub mod engine;
+pub mod habits;
+pub mod helpers;
 pub mod keep;
 pub mod plan;
 pub mod shadow;

@@ -193,6 +193,18 @@ impl MarkerSpelling {
     }
 }
 
+/// How a wire format spells the question why the provider's cache missed: the first member of a
+/// request that has further members.
+#[derive(Debug, PartialEq, Eq)]
+pub struct QuestionSpelling {
+    /// What goes before the id of the answer to compare with, up to where its quotes would open.
+    pub before: &'static [u8],
+    /// What stands for the id where there is no earlier answer.
+    pub nothing: &'static [u8],
+    /// What goes behind it, the comma to the next member included.
+    pub after: &'static [u8],
+}
+
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -280,6 +292,12 @@ pub struct RequestView {
     pub forced_call: bool,
     /// The client asks the provider itself why its cache missed.
     pub diagnostics: bool,
+    /// How to ask the provider why its cache missed; `None` where the wire format cannot, or the
+    /// body already has that member, whatever it says.
+    pub question: Option<&'static QuestionSpelling>,
+    /// Why the provider would refuse this request with an output limit of nothing, which is how a
+    /// prefix is kept in its cache; a stable word. Asking for a stream is no reason here.
+    pub no_prewarm: Option<&'static str>,
     /// Offset behind the opening brace of the body.
     pub object_start: u32,
     /// The value of the output limit.
@@ -354,6 +372,31 @@ pub struct ApiError {
     pub message: String,
 }
 
+/// The provider's diagnosis says nothing: it found no difference, or was not asked.
+pub const DIAGNOSIS_NONE: &str = "none";
+/// The provider's diagnosis was not ready when the answer was written.
+pub const DIAGNOSIS_PENDING: &str = "pending";
+
+/// The provider's own explanation of a cache miss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Diagnosis {
+    /// It compared and found no difference.
+    NoDifference,
+    /// The model or its speed is another one.
+    Model,
+    /// The tools differ first.
+    Tools,
+    /// The system prompt differs first.
+    System,
+    /// The conversation differs first.
+    Messages,
+    /// It cannot say; what differs may be a setting beside the prompt.
+    Unavailable,
+    /// It compared nothing: the answer to compare with is not known, or it was not ready, or the
+    /// word is one that this version does not know.
+    Nothing,
+}
+
 /// What has been read of an answer so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
@@ -379,6 +422,7 @@ pub struct Answer {
     pub delivered_bytes: u64,
     /// Facts worth a warning, each once, as stable words (`no_event_names`, `event_too_large` ...).
     pub warnings: Vec<&'static str>,
-    /// The provider's own explanation of a cache miss, as its type word.
+    /// The provider's own explanation of a cache miss: its type word, [`DIAGNOSIS_PENDING`], or
+    /// [`DIAGNOSIS_NONE`] where it says that there is none (also where nobody had asked).
     pub native_diagnosis: Option<String>,
 }

@@ -10,6 +10,7 @@ mod tests;
 
 use std::collections::HashSet;
 
+use super::diagnosis::QUESTION;
 use crate::provider::json::{Fault, Walker, blank, inside, says, unescape};
 use crate::provider::view::{
     Block, BlockKind, Form, History, Marker, MarkerSpelling, Message, Parameter, RequestView, Role,
@@ -43,17 +44,9 @@ pub static MARKERS: MarkerSpelling = MarkerSpelling {
 /// The body is not one JSON object, or over 4 GiB; the word says what was found. Such a body is
 /// passed on without having been inspected.
 pub fn view(body: &[u8]) -> Result<RequestView, Fault> {
-    let mut reader = Reader {
-        body,
-        walk: Walker::new(body)?,
-        out: RequestView {
-            spelling: Some(&MARKERS),
-            ..RequestView::default()
-        },
-        talk_has_code: false,
-        has_images: false,
-        has_citations: false,
-    };
+    let mut reader = Reader::new(body)?;
+    reader.out.spelling = Some(&MARKERS);
+    reader.out.question = Some(&QUESTION);
     let top = reader.top_level()?;
     reader.walk.finish()?;
     Ok(reader.assemble(top))
@@ -73,6 +66,9 @@ struct Top {
     tool_choice: Option<Span>,
     thinking: Option<Span>,
     effort: Option<Span>,
+    format: Option<Span>,
+    /// Where it stood before it moved into `output_config`.
+    old_format: Option<Span>,
     speed: Option<Span>,
 }
 
@@ -89,6 +85,19 @@ struct Reader<'a> {
     has_images: bool,
     /// A document asks for citations.
     has_citations: bool,
+}
+
+impl<'a> Reader<'a> {
+    fn new(body: &'a [u8]) -> Result<Self, Fault> {
+        Ok(Self {
+            body,
+            walk: Walker::new(body)?,
+            out: RequestView::default(),
+            talk_has_code: false,
+            has_images: false,
+            has_citations: false,
+        })
+    }
 }
 
 impl Reader<'_> {
@@ -202,6 +211,7 @@ impl Reader<'_> {
                     9
                 }
                 b"diagnostics" => {
+                    self.out.question = None;
                     self.out.diagnostics = self.walk.peek()? == b'{';
                     let (previous, _) = self.two(b"previous_message_id", b"")?;
                     self.out.ids.previous_message = self.text_of(previous);
@@ -234,9 +244,12 @@ impl Reader<'_> {
                     15
                 }
                 b"output_config" => {
-                    // The effort is all of it that is known to be part of the cache's key.
-                    top.effort = self.two(b"effort", b"")?.0;
+                    (top.effort, top.format) = self.output_config()?;
                     16
+                }
+                b"output_format" => {
+                    top.old_format = self.value()?;
+                    17
                 }
                 _ => {
                     self.walk.skip()?;
@@ -265,6 +278,32 @@ impl Reader<'_> {
                 self.once(&mut seen, 1);
             } else {
                 self.walk.skip()?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The effort, which is all of it that is known to be part of the cache's key, and the format.
+    fn output_config(&mut self) -> Result<(Option<Span>, Option<Span>), Fault> {
+        let mut found = (None, None);
+        if !self.walk.enter(b'{')? {
+            self.walk.skip()?;
+            return Ok(found);
+        }
+        let (mut seen, mut first) = (Seen::default(), true);
+        while let Some(key) = self.walk.key(&mut first)? {
+            match key.as_ref() {
+                b"effort" => {
+                    found.0 = self.string()?;
+                    self.once(&mut seen, 0);
+                }
+                b"format" => {
+                    found.1 = self.value()?;
+                    self.once(&mut seen, 1);
+                }
+                _ => {
+                    self.walk.skip()?;
+                }
             }
         }
         Ok(found)
@@ -471,6 +510,7 @@ impl Reader<'_> {
         self.out.tools = top.tools.len() as u32;
         self.sessions(&top);
         let parameters = self.parameters(&top);
+        self.out.no_prewarm = self.no_prewarm(&top);
         let Top {
             tools,
             system,
@@ -534,6 +574,26 @@ impl Reader<'_> {
         .collect()
     }
 
+    /// What the provider does not take together with `max_tokens: 0` (docs of August 2026).
+    /// Kinds that this version does not know are taken for refused ones.
+    fn no_prewarm(&self, top: &Top) -> Option<&'static str> {
+        let other_than = |value: Option<Span>, fine: [&str; 2]| {
+            value.is_some_and(|value| {
+                let kind = kind_of(value.of(self.body));
+                !kind.is_some_and(|kind| fine.contains(&kind.as_str()))
+            })
+        };
+        if other_than(top.thinking, ["disabled", "disabled"]) {
+            Some("thinking")
+        } else if other_than(top.tool_choice, ["auto", "none"]) {
+            Some("tool_choice")
+        } else if top.format.or(top.old_format).is_some() {
+            Some("output_format")
+        } else {
+            None
+        }
+    }
+
     /// A result of a call that the provider's code execution made must not be marked either.
     fn mark_results_of_code(&self, talk: &mut [Block]) {
         let calls: HashSet<_> = talk
@@ -579,16 +639,16 @@ fn session_of_user(user: &str) -> Option<String> {
                 .all(|b| b.is_ascii_alphanumeric() || b == b'-');
         return sound.then(|| session.to_owned());
     }
-    let mut reader = Reader {
-        body: user.as_bytes(),
-        walk: Walker::new(user.as_bytes()).ok()?,
-        out: RequestView::default(),
-        talk_has_code: false,
-        has_images: false,
-        has_citations: false,
-    };
+    let mut reader = Reader::new(user.as_bytes()).ok()?;
     let (session, _) = reader.two(b"session_id", b"").ok()?;
     reader.text_of(session)
+}
+
+/// The `type` of an object.
+fn kind_of(object: &[u8]) -> Option<String> {
+    let mut reader = Reader::new(object).ok()?;
+    let (kind, _) = reader.two(b"type", b"").ok()?;
+    reader.text_of(kind)
 }
 
 /// Whether a `tool_choice` says what a request without one gets.

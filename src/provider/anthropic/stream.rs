@@ -12,16 +12,16 @@ use super::response::Limits;
 use super::usage::{Meter, WireUsage};
 use super::wire::{
     BlockDelta, BlockStart, BlockStop, ErrorEvent, Kind, MAX_MESSAGE_BYTES, MessageDelta,
-    MessageStart, WireBlock, WireMessage, WireStopDetails, parse,
+    MessageStart, Nullable, WireBlock, WireDiagnostics, WireMessage, WireStopDetails, parse,
 };
 use crate::provider::lenient::{Maybe, Word, cut};
-use crate::provider::view::{Answer, AnsweredCall, ApiError, Ttl};
+use crate::provider::view::{
+    Answer, AnsweredCall, ApiError, DIAGNOSIS_NONE, DIAGNOSIS_PENDING, Ttl,
+};
 use crate::sse::Event;
 
 /// Most tool calls of one answer that are kept.
 pub(super) const MAX_CALLS: usize = 256;
-/// The word for a diagnosis that was asked for and not ready when the answer was written.
-const DIAGNOSIS_PENDING: &str = "pending";
 /// Error type of an error event that does not name one.
 const UNNAMED_ERROR: &str = "unknown_error";
 
@@ -138,11 +138,8 @@ impl Progress {
             self.answer.metered.model = Some(model);
         }
         self.stopped(message.stop_reason, message.stop_details);
-        if let Some(reason) = message.diagnostics.0.and_then(|d| d.cache_miss_reason) {
-            self.answer.native_diagnosis = match reason.0 {
-                Some(reason) => reason.kind.0,
-                None => Some(DIAGNOSIS_PENDING.into()),
-            };
+        if let Some(said) = diagnosis(message.diagnostics) {
+            self.answer.native_diagnosis = Some(said);
         }
         self.usage(message.usage.0);
     }
@@ -294,6 +291,17 @@ impl Progress {
             self.answer.usage_complete = true;
         }
         self.usage(event.usage.0);
+    }
+}
+
+/// What a `Message` says about its cache miss; `None` where it is silent or not understood.
+fn diagnosis(said: Maybe<Nullable<WireDiagnostics>>) -> Option<String> {
+    let Nullable::Given(said) = said.0? else {
+        return Some(DIAGNOSIS_NONE.into());
+    };
+    match said.cache_miss_reason.0? {
+        Nullable::Null => Some(DIAGNOSIS_PENDING.into()),
+        Nullable::Given(reason) => reason.kind.0,
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) struct WireMessage<'a> {
     pub(super) stop_reason: Word,
     pub(super) stop_details: Maybe<WireStopDetails>,
     pub(super) usage: Maybe<WireUsage>,
-    pub(super) diagnostics: Maybe<WireDiagnostics>,
+    pub(super) diagnostics: Maybe<Nullable<WireDiagnostics>>,
     #[serde(borrow)]
     pub(super) content: Option<&'a RawValue>,
 }
@@ -36,9 +36,7 @@ pub(super) struct WireStopDetails {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct WireDiagnostics {
-    /// Absent, null (pending) and given are three things.
-    #[serde(deserialize_with = "given")]
-    pub(super) cache_miss_reason: Option<Maybe<WireReason>>,
+    pub(super) cache_miss_reason: Maybe<Nullable<WireReason>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -48,12 +46,18 @@ pub(super) struct WireReason {
     pub(super) kind: Word,
 }
 
-fn given<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    T::deserialize(deserializer).map(Some)
+/// A member whose `null` says something else than its absence.
+#[derive(Debug)]
+pub(super) enum Nullable<T> {
+    Null,
+    Given(T),
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Nullable<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Option::<T>::deserialize(deserializer)?;
+        Ok(value.map_or(Self::Null, Self::Given))
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]

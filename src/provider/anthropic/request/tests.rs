@@ -242,6 +242,7 @@ fn strange_bodies_are_read_or_refused_but_never_break() {
         r#"{"messages":"x","system":7,"tools":{"a":1},"max_tokens":12345678901234567890123}"#;
     let empty = RequestView {
         spelling: Some(&MARKERS),
+        question: Some(&QUESTION),
         object_start: 1,
         max_tokens_at: seen(shapes).max_tokens_at,
         ..RequestView::default()
@@ -280,11 +281,52 @@ fn settings_that_are_part_of_the_key() {
     assert!(seen(r#"{"tool_choice":{"name":"t", "type":"tool"}}"#).forced_call);
     assert!(seen(r#"{"diagnostics":{"previous_message_id":null}}"#).diagnostics);
     assert!(!seen(r#"{"diagnostics":null}"#).diagnostics);
+    for held in [
+        r#"{"diagnostics":null}"#,
+        r#"{"\u0064iagnostics":{"previous_message_id":null}}"#,
+    ] {
+        assert_eq!(seen(held).question, None, "{held}");
+    }
     let body = r#" {"max_tokens": 12,"stream":true}"#;
     let view = seen(body);
     assert_eq!(view.object_start, 2);
     assert_eq!(view.max_tokens_at.unwrap().of(body.as_bytes()), b"12");
     assert_eq!(view.stream_at.unwrap().of(body.as_bytes()), b"true");
+}
+
+#[test]
+fn what_an_output_limit_of_nothing_does_not_go_with() {
+    for (body, reason) in [
+        ("{}", None),
+        (
+            r#"{"thinking":{"type":"disabled"},"tool_choice":{"type":"none"},"stream":true}"#,
+            None,
+        ),
+        (
+            r#"{"thinking":null,"tool_choice":{"type":"auto","disable_parallel_tool_use":true},"output_config":{"effort":"low","format":null}}"#,
+            None,
+        ),
+        (r#"{"thinking":{"type":"adaptive"}}"#, Some("thinking")),
+        (
+            r#"{"thinking":{"budget_tokens":1024,"type":"en\u0061bled"}}"#,
+            Some("thinking"),
+        ),
+        (r#"{"thinking":7}"#, Some("thinking")),
+        (r#"{"tool_choice":{"type":"any"}}"#, Some("tool_choice")),
+        (
+            r#"{"tool_choice":{"name":"a","type":"tool"}}"#,
+            Some("tool_choice"),
+        ),
+        (
+            r#"{"output_config":{"format":{"type":"json_schema"}}}"#,
+            Some("output_format"),
+        ),
+        (r#"{"output_format":{}}"#, Some("output_format")),
+    ] {
+        assert_eq!(seen(body).no_prewarm, reason, "{body}");
+    }
+    let twice = r#"{"output_config":{"format":null,"format":{}}}"#;
+    assert_eq!(seen(twice).uneditable, Some("duplicate_key"));
 }
 
 #[test]

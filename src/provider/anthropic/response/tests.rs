@@ -533,8 +533,10 @@ fn diagnosis_pending_absent_and_given() {
         assert_eq!(answer.native_diagnosis.as_deref(), expected);
         assert_eq!(answer.warnings, [] as [&str; 0]);
     };
-    check(Value::Null, None);
+    check(Value::Null, Some("none"));
     check(json!({}), None);
+    check(json!("odd"), None);
+    check(json!({"cache_miss_reason":"odd"}), None);
     check(json!({"cache_miss_reason":null}), Some("pending"));
     check(
         json!({"cache_miss_reason":{"type":"system_changed"}}),
