@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::Shared;
 use super::audit::{Settled, Watched};
 use crate::prompt_cache::chain::Hash;
+use crate::prompt_cache::diagnosis;
 use crate::provider::view::{Answer, AnsweredCall, Ttl};
 use crate::run::{Answered, AskedCall, Seat, parents};
 use crate::text;
@@ -290,7 +291,11 @@ impl Open {
         };
         record.stop_reason = word(&answer.stop_reason);
         record.response_id = word(&answer.id);
-        record.native_diagnosis = word(&answer.native_diagnosis);
+        let asked = self.watched.as_ref().is_some_and(|w| w.asked_native);
+        let said = word(&answer.native_diagnosis);
+        let answered = answer.id.is_some();
+        record.native_diagnosis =
+            diagnosis::recorded(said.as_deref(), asked, answered).map(str::to_owned);
         record.usage = answer.metered.usage;
         record.usage_complete = answer.usage_complete;
         for warning in &answer.warnings {

@@ -12,6 +12,7 @@ use crate::prompt_cache::habits::Stop;
 use crate::prompt_cache::shadow::{Expected, Levels, Look, Outcome as Found};
 use crate::prompt_cache::trail::{self, Mark, Past, Trail};
 use crate::prompt_cache::verdict::{Facts, judge, unread_pico};
+use crate::provider::anthropic::diagnosis::meaning;
 use crate::provider::view::Answer;
 use crate::trace::TurnRecord;
 use crate::usage::{Metered, Usage};
@@ -47,8 +48,10 @@ pub struct Watched {
     pub bytes_per_token_milli: u32,
     /// It opens a thread beside others of its run.
     pub beside: bool,
-    /// The provider was asked for its own explanation of a miss.
+    /// The provider was asked for its own explanation of a miss ...
     pub asked_native: bool,
+    /// ... as against an earlier answer that the request names.
+    pub names_previous: bool,
 }
 
 /// What is known once the answer has ended.
@@ -196,8 +199,9 @@ impl Watched {
         cache.duplicate_pico = twice_pico;
         match verdict {
             Ok(verdict) => {
-                let native = record.native_diagnosis.as_deref();
-                cache.native_agrees = native.and_then(|native| diagnosis::agrees(native, &verdict));
+                let native = record.native_diagnosis.as_deref().map(meaning);
+                cache.native_agrees = native
+                    .and_then(|native| diagnosis::agrees(native, self.names_previous, &verdict));
                 cache.verdict = Some(verdict);
             }
             Err(why) => cache.unjudged = Some(why),

@@ -73,6 +73,7 @@ pub(super) fn watch(
         bytes_per_token_milli: ratio,
         beside: seat.turn == 1 && &*seat.thread_id != "main",
         asked_native: view.diagnostics,
+        names_previous: view.diagnostics && view.ids.previous_message.is_some(),
     };
     let outlook = shared.engine.outlook(
         habits::Arrival {
@@ -90,7 +91,7 @@ pub(super) fn watch(
             thread,
             turn: seat.turn,
             kind: Kind::of(view),
-            forced: view.parameters.iter().any(|p| p.name == "tool_choice"),
+            forced: view.forced_call,
             root_seen: seat.root_seen,
             now_ms,
         },
@@ -124,9 +125,10 @@ pub(super) fn watch(
     }
     if shared.config.native_diagnostics == NativeDiagnostics::Request && !seat.insertion_off {
         let previous = watched.compared.past.as_deref();
-        let previous = previous.and_then(|past| past.response_id.as_deref());
-        if let Some(question) = diagnosis::ask(view, previous) {
+        let previous = previous.and_then(|past| past.response_id.clone());
+        if let Some(question) = diagnosis::ask(view, previous.as_deref()) {
             watched.asked_native = true;
+            watched.names_previous = previous.is_some();
             // It stands at the very start, before everything else.
             sent.splices.insert(0, question);
         }
