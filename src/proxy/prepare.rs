@@ -8,17 +8,14 @@ use super::Shared;
 use super::account::{self, Account, hex, now_ms};
 use crate::config::CachePolicy;
 use crate::prompt_cache::chain::{Chain, Hash};
-use crate::prompt_cache::plan::{self, Situation};
+use crate::prompt_cache::habits::{Kind, Outlook};
+use crate::prompt_cache::plan::{self, Policy, Situation};
 use crate::prompt_cache::splice;
 use crate::provider::view::{Block, BlockKind, History, RequestView, Role, Ttl};
 use crate::provider::{anthropic, decode, json};
-use crate::run::{Arrival, Identity, Seat, identify};
+use crate::run::{Arrival, Identity, identify};
 use crate::trace::{CallResult, CallStatus, Inspection, Placed};
 
-/// After this many turns in a row that wrote and read nothing, a thread gets no more markers ...
-const UNREAD_WRITES_MAX: u32 = 2;
-/// ... but for one turn in this many, which shows whether its prefix has become stable.
-const UNREAD_PROBE_TURNS: u32 = 16;
 /// Texts of a first message that are compared with pending prompts.
 const MAX_OPENING_TEXTS: usize = 8;
 
@@ -86,19 +83,14 @@ pub fn prepare(
     if shared.config.cache == CachePolicy::Off {
         return untouched(continues);
     }
-    if account.seat().is_some_and(writes_for_nothing) {
-        account.warn("cache_never_read");
-        shared.metrics.plan_skipped("never_read");
-        return untouched(continues);
-    }
-    let plan = plan_markers(shared, account, asking, &view);
+    let plan = plan_markers(shared, account, asking, &decoded, &view);
     for warning in &plan.warnings {
         account.warn(warning);
     }
     if let Some(reason) = plan.skipped {
         shared.metrics.plan_skipped(reason);
     }
-    if plan.placed.is_empty() {
+    if plan.splices.is_empty() {
         return untouched(continues);
     }
     let dry_run = shared.config.cache == CachePolicy::DryRun;
@@ -258,6 +250,7 @@ fn plan_markers(
     shared: &Shared,
     account: &Account,
     asking: &Asking<'_>,
+    body: &[u8],
     view: &RequestView,
 ) -> plan::Plan {
     let model = view.model.as_deref().unwrap_or_default();
@@ -266,20 +259,21 @@ fn plan_markers(
     let ratio = seat
         .and_then(|s| s.bytes_per_token_milli)
         .unwrap_or(facts.bytes_per_token_milli);
+    let root_seen = seat.is_some_and(|s| s.root_seen);
     plan::plan(&Situation {
-        view,
+        policy: match shared.config.cache {
+            CachePolicy::Replace => Policy::Replace,
+            CachePolicy::Off | CachePolicy::DryRun | CachePolicy::Fill => Policy::Fill,
+        },
+        outlook: Outlook::prior(Kind::of(view), root_seen),
+        rates: facts.rates,
         min_tokens: facts.min_cache_tokens,
         bytes_per_token_milli: ratio,
         // A number of blocks there, the index of the last of them here.
         previous_end: seat.and_then(|s| s.previous_end?.checked_sub(1)),
-        root_seen: seat.is_some_and(|s| s.root_seen),
         insertion_off: seat.is_some_and(|s| s.insertion_off),
+        ..Situation::new(body, view)
     })
-}
-
-/// Something before the markers changes with every turn: each write is a premium for nothing.
-fn writes_for_nothing(seat: &Seat) -> bool {
-    seat.unread_writes >= UNREAD_WRITES_MAX && !seat.turn.is_multiple_of(UNREAD_PROBE_TURNS)
 }
 
 /// Hashes of the texts of the first message, trimmed, as pending prompts are hashed.
