@@ -209,7 +209,7 @@ pub(super) fn canonical(body: &[u8], block: &Block, mut feed: impl FnMut(&[u8]))
 }
 
 /// A member together with the one comma that joins it to its neighbours.
-fn with_comma(body: &[u8], member: Span, object: Span) -> Span {
+pub(super) fn with_comma(body: &[u8], member: Span, object: Span) -> Span {
     let after = Span {
         start: member.end,
         end: object.end,

@@ -1,15 +1,23 @@
-//! Where to place breakpoints: the policy `fill`.
+//! Where to place breakpoints, by what they are worth.
 //!
-//! A pure function of the request and of what is known of its thread, so the same request gets the
-//! same markers on a retry, on another replica and after a restart. The client's own markers are
-//! never touched; ours take the slots it left. Rules of the provider (documentation of August
-//! 2026): four markers in all, the automatic one included; a one-hour marker never after a
-//! five-minute one; none on a block that must not carry any.
+//! A pure function of the request, of what is known of its thread and app, and of prices, so the
+//! same knowledge gives the same markers. Under the policy `fill` the client's own markers are never
+//! touched and ours take the slots it left; under `replace` ours take their place. Rules of the
+//! provider (documentation of August 2026): four markers in all, the automatic one included; a
+//! one-hour marker never after a five-minute one; none on a block that must not carry any.
+//!
+//! `spots` says where a marker could stand, `worth` what a set of markers is worth. There are so few
+//! spots that every set is tried.
 
+mod spots;
+mod worth;
+
+use crate::prompt_cache::habits::{Kind, Outlook};
 use crate::prompt_cache::splice::{self, Splice};
-use crate::provider::view::{
-    Block, BlockKind, History, RequestView, Role, Section, Ttl, Unmarkable,
-};
+use crate::provider::view::{Block, BlockKind, History, RequestView, Ttl, Unmarkable};
+use crate::usage::Rates;
+use spots::spots;
+use worth::{Mark, Worth};
 
 /// Breakpoints that one request may carry.
 pub const MAX_MARKERS: usize = 4;
@@ -26,16 +34,35 @@ pub const DEFAULT_BYTES_PER_TOKEN_MILLI: u32 = 4000;
 /// its encoding; this keeps a picture from passing for a long text.
 const IMAGE_BYTES: u64 = 1024;
 
-/// From so many positions between two markers on, the later one may not find what was written at
-/// the earlier: the provider looks back over 20 positions, its own included. A margin is kept for
-/// what is counted otherwise than documented.
+/// From so many positions between an entry and the next marker on, the marker may not find it: the
+/// provider looks back over 20 positions, its own included. A margin is kept for what is counted
+/// otherwise than documented.
 const REACH: usize = 16;
+
+/// Whether the client's markers stay.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// They do; ours take the slots that are free.
+    #[default]
+    Fill,
+    /// They go, and ours take their place.
+    Replace,
+}
 
 /// What a plan depends on.
 #[derive(Debug, Clone)]
 pub struct Situation<'a> {
+    /// The body that the view was made of. Looked at only under [`Policy::Replace`].
+    pub body: &'a [u8],
     /// The request.
     pub view: &'a RequestView,
+    /// Whether the client's markers stay.
+    pub policy: Policy,
+    /// What is likely to come.
+    pub outlook: Outlook,
+    /// Prices of the model; `None` for unknown ones, then the usual ratios of reads and writes to
+    /// input are assumed.
+    pub rates: Option<Rates>,
     /// The smallest prefix that this model caches, in tokens; `None` when it is not known, then
     /// [`UNKNOWN_MINIMUM_TOKENS`] is assumed.
     pub min_tokens: Option<u32>,
@@ -44,23 +71,60 @@ pub struct Situation<'a> {
     /// Index of the last block of the thread's previous request, when the thread is known.
     /// Otherwise it is taken from the request: the last block before the last assistant message.
     pub previous_end: Option<usize>,
-    /// Another request with the same tools and system was seen before.
-    pub root_seen: bool,
+    /// Index of the block at which the longest entry ends that lives on this request's path, by the
+    /// shadow cache and whether or not a marker of the client finds it. `None` for no such entry.
+    pub read_at: Option<u32>,
+    /// The lifetime that was chosen for this thread before ([`Plan::ttl`]).
+    pub ttl: Option<Ttl>,
+    /// The lifetime with which an entry for tools and system lives, by the shadow cache.
+    pub head_ttl: Option<Ttl>,
     /// Insertion was switched off, for this thread or in all.
     pub insertion_off: bool,
+}
+
+impl<'a> Situation<'a> {
+    /// A request of which nothing is known but what it shows itself.
+    #[must_use]
+    pub fn new(body: &'a [u8], view: &'a RequestView) -> Self {
+        Self {
+            body,
+            view,
+            policy: Policy::Fill,
+            outlook: Outlook::prior(Kind::of(view), false),
+            rates: None,
+            min_tokens: None,
+            bytes_per_token_milli: 0,
+            previous_end: None,
+            read_at: None,
+            ttl: None,
+            head_ttl: None,
+            insertion_off: false,
+        }
+    }
 }
 
 /// Where markers go.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Index of the block and lifetime of each marker, in provider order.
+    /// Index of the block and lifetime of each marker that is added, in provider order.
     pub placed: Vec<(usize, Ttl)>,
-    /// The same as insertions, in the order of the body.
+    /// Blocks whose client marker goes, in provider order; only under [`Policy::Replace`]. One that
+    /// gets another lifetime is here and in `placed`; one that stays as it is is in neither.
+    pub removed: Vec<usize>,
+    /// The client's automatic marker goes; only under [`Policy::Replace`].
+    pub removed_top: bool,
+    /// The same as edits, in the order of the body. Empty exactly when the body stays as it is.
     pub splices: Vec<Splice>,
     /// Why nothing is placed, as a stable word; `None` exactly when something is.
     pub skipped: Option<&'static str>,
     /// What is wrong with the client's own markers, as stable words.
     pub warnings: Vec<&'static str>,
+    /// The lifetime of the thread's markers, to be handed back on its next turn so that it never
+    /// changes. `None` while there is no marker in the conversation.
+    pub ttl: Option<Ttl>,
+    /// What the plan is expected to save beside the client's own markers alone, in thousandths of
+    /// the price of an input token. An estimate, never money.
+    pub value: i64,
 }
 
 /// Decides where breakpoints go.
@@ -69,48 +133,126 @@ pub fn plan(situation: &Situation) -> Plan {
     let view = situation.view;
     let mut plan = Plan {
         warnings: warnings(view),
+        ttl: situation.ttl,
         ..Plan::default()
     };
     if let Some(reason) = forbidden(situation) {
         plan.skipped = Some(reason);
         return plan;
     }
-    let free = MAX_MARKERS.saturating_sub(view.client_markers() as usize);
-    let taken = client_markers(view);
-    let tail_long = taken
-        .last()
-        .is_some_and(|(index, ttl)| *index >= view.head_len() && *ttl == Some(Ttl::H1));
-    let mut filling = Filling {
-        view,
-        taken,
-        tail_long,
-        placed: Vec::new(),
-        reason: match view.auto_marker {
-            Some(_) => "already_marked",
-            None => "no_eligible_block",
-        },
-    };
-    let long_enough = LongEnough::new(situation);
-    for spot in spots(situation) {
-        if filling.placed.len() == free {
-            break;
+    let clients: Vec<Mark> = client_markers(view)
+        .into_iter()
+        .filter_map(|(at, ttl)| Some((at, ttl?)))
+        .collect();
+    let (fixed, free) = match situation.policy {
+        Policy::Fill => {
+            let taken = view.client_markers() as usize;
+            (&clients[..], MAX_MARKERS.saturating_sub(taken))
         }
-        filling.try_at(spot, &long_enough);
+        Policy::Replace => (&[][..], MAX_MARKERS),
+    };
+    let sizes = Sizes::new(situation);
+    let worth = Worth::new(situation, &sizes);
+    let styles = Styles::new(situation, &worth, fixed);
+    let mut reason = match view.auto_marker {
+        Some(_) => "already_marked",
+        None => "no_eligible_block",
+    };
+    let mut candidates: Vec<Mark> = Vec::new();
+    for at in spots(situation, fixed) {
+        if fixed.iter().any(|(taken, _)| *taken == at) {
+            reason = "already_marked";
+        } else if !sizes.long_enough(at) {
+            reason = "below_minimum";
+        } else {
+            candidates.push((at, styles.of(at)));
+        }
     }
-    filling.placed.sort_unstable_by_key(|(index, _)| *index);
-    plan.placed = filling.placed;
-    if let Some(spelling) = view.spelling {
-        let blocks = plan
-            .placed
-            .iter()
-            .filter_map(|(index, ttl)| Some((view.blocks.get(*index)?, ttl)));
-        plan.splices = blocks
-            .flat_map(|(block, ttl)| splice::mark(block, *ttl, spelling))
-            .collect();
-        plan.splices.sort_by_key(|splice| splice.at);
+    let chosen = best(&worth, fixed, &candidates, free);
+    if chosen.is_empty() && !candidates.is_empty() {
+        reason = "not_worth_it";
     }
-    plan.skipped = plan.placed.is_empty().then_some(filling.reason);
+    if Kind::of(view) == Kind::Lone && !situation.outlook.root_seen {
+        reason = "lone_question";
+    }
+    let mut after: Vec<Mark> = fixed.iter().chain(&chosen).copied().collect();
+    after.sort_unstable_by_key(|(at, _)| *at);
+    let saved = worth.of(&after).real - worth.of(&clients).real;
+    plan.value = worth.thousandths(saved);
+    if let Some((_, ttl)) = chosen.iter().rfind(|(at, _)| *at >= view.head_len()) {
+        plan.ttl = Some(*ttl);
+    }
+    edit(situation, &mut plan, &chosen);
+    plan.skipped = plan.placed.is_empty().then_some(reason);
     plan
+}
+
+/// The set of candidates that is worth most beside what is there already, in provider order.
+fn best(worth: &Worth, fixed: &[Mark], candidates: &[Mark], free: usize) -> Vec<Mark> {
+    let mut best: (Vec<Mark>, f64) = (Vec::new(), 0.0);
+    let before = worth.of(fixed);
+    let mut marks: Vec<Mark> = Vec::with_capacity(2 * MAX_MARKERS);
+    for set in 1_u32..1 << candidates.len() {
+        if set.count_ones() as usize > free {
+            continue;
+        }
+        let ours = || {
+            let numbered = candidates.iter().enumerate();
+            numbered.filter_map(|(bit, mark)| (set >> bit & 1 == 1).then_some(*mark))
+        };
+        marks.clear();
+        marks.extend(fixed);
+        marks.extend(ours());
+        marks.sort_unstable_by_key(|(at, _)| *at);
+        if !in_order(marks.iter().map(|(_, ttl)| Some(*ttl))) {
+            continue;
+        }
+        let value = worth.of(&marks);
+        let total = value.real + value.spare - before.real - before.spare;
+        if value.real > before.real - worth.nothing() && total > best.1 {
+            best = (ours().collect(), total);
+        }
+    }
+    best.0.sort_unstable_by_key(|(at, _)| *at);
+    best.0
+}
+
+/// Writes a choice down as edits.
+fn edit(situation: &Situation, plan: &mut Plan, chosen: &[Mark]) {
+    let (view, body) = (situation.view, situation.body);
+    let Some(spelling) = view.spelling else {
+        return;
+    };
+    if situation.policy == Policy::Replace {
+        for (index, block) in view.blocks.iter().enumerate() {
+            let Some(marker) = block.marker else { continue };
+            let wanted = chosen.iter().find(|(at, _)| *at == index);
+            match wanted {
+                Some((_, ttl)) if marker.ttl == Some(*ttl) => {}
+                Some((_, ttl)) => {
+                    plan.splices.extend(splice::remark(block, *ttl, spelling));
+                    plan.placed.push((index, *ttl));
+                    plan.removed.push(index);
+                }
+                None => {
+                    plan.splices.extend(splice::unmark(body, block));
+                    plan.removed.push(index);
+                }
+            }
+        }
+        plan.removed_top = view.auto_marker.is_some();
+        plan.splices.extend(splice::unmark_top(body, view));
+    }
+    for (index, ttl) in chosen {
+        if let Some(block) = view.blocks.get(*index)
+            && block.marker.is_none()
+        {
+            plan.splices.extend(splice::mark(block, *ttl, spelling));
+            plan.placed.push((*index, *ttl));
+        }
+    }
+    plan.placed.sort_unstable_by_key(|(at, _)| *at);
+    plan.splices.sort_by_key(|splice| splice.at);
 }
 
 fn warnings(view: &RequestView) -> Vec<&'static str> {
@@ -131,6 +273,8 @@ fn warnings(view: &RequestView) -> Vec<&'static str> {
 fn forbidden(situation: &Situation) -> Option<&'static str> {
     let view = situation.view;
     let markers = client_markers(view);
+    let number = view.client_markers() as usize;
+    let replace = situation.policy == Policy::Replace;
     if situation.insertion_off {
         Some("insertion_off")
     } else if view.spelling.is_none() {
@@ -140,7 +284,7 @@ fn forbidden(situation: &Situation) -> Option<&'static str> {
         Some("thread")
     } else if view.uneditable.is_some() {
         Some("uneditable")
-    } else if view.client_markers() as usize >= MAX_MARKERS {
+    } else if number > MAX_MARKERS || (number == MAX_MARKERS && !replace) {
         Some("no_free_slot")
     } else if view.misplaced_markers > 0 || !in_order(markers.iter().map(|(_, ttl)| *ttl)) {
         // The provider will refuse the client's own markers; that must not look like our doing.
@@ -148,11 +292,28 @@ fn forbidden(situation: &Situation) -> Option<&'static str> {
     } else if markers.iter().any(|(_, ttl)| ttl.is_none()) {
         // A lifetime of unknown length has no known place in the order.
         Some("unknown_ttl")
-    } else if is_lone_question(view) && !situation.root_seen {
-        Some("lone_question")
+    } else if replace && view.blocks.iter().any(cannot_give_up) {
+        Some("client_breakpoints_invalid")
+    } else if replace && conflicting_top(view) {
+        Some("client_breakpoints_invalid")
     } else {
         None
     }
+}
+
+/// The client marked a block that we know no rules for, or that the provider will refuse.
+fn cannot_give_up(block: &Block) -> bool {
+    block.marker.is_some() && block.unmarkable.is_some()
+}
+
+/// The automatic marker and the one on the last block ask for different lifetimes, which the
+/// provider refuses.
+fn conflicting_top(view: &RequestView) -> bool {
+    let Some(auto) = view.auto_marker else {
+        return false;
+    };
+    let on_block = auto_place(view).and_then(|at| view.blocks.get(at)?.marker);
+    on_block.is_some_and(|own| own.ttl != auto.ttl)
 }
 
 /// The client's markers on blocks and its automatic one, by block, in provider order.
@@ -182,155 +343,94 @@ fn in_order(ttls: impl Iterator<Item = Option<Ttl>>) -> bool {
         .is_sorted_by(|earlier, later| earlier >= later)
 }
 
-/// A question that nothing is likely to follow: no tools, and no answer that the conversation went
-/// on from (an assistant message at the end only prefills the first answer).
-fn is_lone_question(view: &RequestView) -> bool {
-    let answered = view.messages.split_last().is_some_and(|(_, earlier)| {
-        earlier
-            .iter()
-            .any(|message| message.role == Role::Assistant)
-    });
-    view.tools == 0 && !answered
+/// Which lifetime a marker of ours gets, by its place.
+struct Styles<'a> {
+    head_len: usize,
+    fixed: &'a [Mark],
+    /// What the client's own markers say about ours; `None` where they say nothing.
+    clients: Option<Ttl>,
+    head: Ttl,
+    thread: Ttl,
 }
 
-/// Places worth a marker, best first.
-fn spots(situation: &Situation) -> Vec<usize> {
-    let view = situation.view;
-    let head = last_markable(view, 0..view.head_len(), Some(Section::System))
-        .or_else(|| last_markable(view, 0..view.head_len(), Some(Section::Tools)));
-    if is_lone_question(view) {
-        return head.into_iter().collect();
-    }
-    // What every thread of the app shares; what the next turn reads.
-    let newest = last_markable(view, view.head_len()..view.blocks.len(), None);
-    // The automatic marker is on the newest block already.
-    let uncovered = newest.filter(|_| view.auto_marker.is_none());
-    let mut spots: Vec<_> = [head, uncovered].into_iter().flatten().collect();
-
-    // What the previous turn wrote, so that reading it does not depend on how far the provider
-    // looks back. If it would find it anyway, the end of the tools is worth more: it survives a
-    // change of the system prompt.
-    let previous = previous_end(situation).and_then(|end| {
-        last_markable(
-            view,
-            view.head_len()..(end + 1).min(view.blocks.len()),
-            None,
-        )
-    });
-    let last_tool = last_markable(view, 0..view.head_len(), Some(Section::Tools));
-    let far = previous.is_some_and(|index| positions_to_next_marker(view, index, newest) >= REACH);
-    let rest = if far {
-        [previous, last_tool]
-    } else {
-        [last_tool, previous]
-    };
-    spots.extend(rest.into_iter().flatten());
-    spots
-}
-
-/// The last block in a range (and a section) that may carry a marker.
-fn last_markable(
-    view: &RequestView,
-    range: std::ops::Range<usize>,
-    section: Option<Section>,
-) -> Option<usize> {
-    let start = range.start;
-    let blocks = view.blocks.get(range)?;
-    let fits =
-        |block: &Block| block.unmarkable.is_none() && section.is_none_or(|s| s == block.section);
-    blocks.iter().rposition(fits).map(|index| start + index)
-}
-
-/// The last block of the previous request of this thread.
-fn previous_end(situation: &Situation) -> Option<usize> {
-    situation.previous_end.or_else(|| {
-        let messages = &situation.view.messages;
-        let answer = messages
-            .iter()
-            .rfind(|message| message.role == Role::Assistant)?;
-        (answer.blocks.start as usize).checked_sub(1)
-    })
-}
-
-/// Positions from a block to the first later marker, the client's or the one on the newest block.
-/// Each block counts as one, which is the documented and the more careful reading.
-fn positions_to_next_marker(view: &RequestView, index: usize, newest: Option<usize>) -> usize {
-    let markers = client_markers(view);
-    let later = markers
-        .iter()
-        .map(|(at, _)| *at)
-        .chain(newest)
-        .filter(|at| *at > index);
-    later.min().map_or(0, |at| at - index)
-}
-
-/// Markers as they are filled in.
-struct Filling<'a> {
-    view: &'a RequestView,
-    /// The client's and ours, in provider order.
-    taken: Vec<(usize, Option<Ttl>)>,
-    placed: Vec<(usize, Ttl)>,
-    /// The client's last marker stands in the conversation and is for one hour.
-    tail_long: bool,
-    /// Why the last spot was not taken.
-    reason: &'static str,
-}
-
-impl Filling<'_> {
-    fn try_at(&mut self, index: usize, long_enough: &LongEnough) {
-        let at = self.taken.partition_point(|(taken, _)| *taken < index);
-        if self.taken.get(at).is_some_and(|(taken, _)| *taken == index) {
-            self.reason = "already_marked";
-        } else if !long_enough.until(self.view, index) {
-            self.reason = "below_minimum";
-        } else {
-            let ttl = self.lifetime(at);
-            self.taken.insert(at, (index, Some(ttl)));
-            if in_order(self.taken.iter().map(|(_, ttl)| *ttl)) {
-                self.placed.push((index, ttl));
-            } else {
-                self.taken.remove(at);
-                self.reason = "ttl_order";
-            }
+impl<'a> Styles<'a> {
+    fn new(situation: &Situation, worth: &Worth, fixed: &'a [Mark]) -> Self {
+        let head_len = situation.view.head_len();
+        // A client that keeps its conversation for an hour wants that of ours too. A lasting head
+        // alone says nothing about the conversation.
+        let clients = match fixed.last() {
+            Some((at, ttl)) if *at >= head_len || *ttl == Ttl::M5 => Some(*ttl),
+            _ => None,
+        };
+        let thread = situation.ttl.unwrap_or_else(|| worth.thread_ttl());
+        let head = match situation.head_ttl {
+            Some(living) => living,
+            None if thread == Ttl::H1 => Ttl::H1,
+            None => worth.head_ttl(),
+        };
+        Self {
+            head_len,
+            fixed,
+            clients,
+            head,
+            thread,
         }
     }
 
-    /// One hour where a one-hour marker follows, or where the client keeps the conversation itself
-    /// so; five minutes, which are cheaper to write, otherwise. So a block has the same lifetime on
+    /// One hour wherever a one-hour marker of the client follows. So a block has the same lifetime on
     /// the next turn, when the client's marker has moved on and ours stands in its place.
-    fn lifetime(&self, at: usize) -> Ttl {
-        let long_follows = self.taken[at..]
-            .iter()
-            .any(|(_, ttl)| *ttl == Some(Ttl::H1));
-        if self.tail_long || long_follows {
+    fn of(&self, at: usize) -> Ttl {
+        let mut later = self.fixed.iter().filter(|(taken, _)| *taken > at);
+        if later.any(|(_, ttl)| *ttl == Ttl::H1) {
             Ttl::H1
+        } else if let Some(ttl) = self.clients {
+            ttl
+        } else if at < self.head_len {
+            self.head
         } else {
-            Ttl::M5
+            self.thread
         }
     }
 }
 
-/// Estimates whether a prefix reaches the model's minimum.
-struct LongEnough {
-    bytes: u64,
+/// Sizes of prefixes, estimated.
+struct Sizes {
+    /// Bytes up to and with each block.
+    bytes: Vec<u64>,
+    /// Smallest prefix that is cached, in bytes.
+    min_bytes: u64,
+    milli: f64,
 }
 
-impl LongEnough {
+impl Sizes {
     fn new(situation: &Situation) -> Self {
         let tokens = situation.min_tokens.unwrap_or(UNKNOWN_MINIMUM_TOKENS);
         let milli = match situation.bytes_per_token_milli {
             0 => DEFAULT_BYTES_PER_TOKEN_MILLI,
             known => known,
         };
+        let mut sum = 0;
+        let blocks = situation.view.blocks.iter();
         Self {
-            bytes: (u64::from(tokens) * u64::from(milli)).div_ceil(1000),
+            bytes: blocks
+                .map(|block| {
+                    sum += prefix_bytes(block);
+                    sum
+                })
+                .collect(),
+            min_bytes: (u64::from(tokens) * u64::from(milli)).div_ceil(1000),
+            milli: f64::from(milli),
         }
     }
 
-    fn until(&self, view: &RequestView, index: usize) -> bool {
-        let blocks = view.blocks.iter().take(index + 1);
-        let bytes: u64 = blocks.map(prefix_bytes).sum();
-        bytes >= self.bytes
+    fn long_enough(&self, at: usize) -> bool {
+        self.bytes.get(at).is_some_and(|b| *b >= self.min_bytes)
+    }
+
+    /// Tokens up to and with a block.
+    fn tokens(&self, at: usize) -> f64 {
+        let bytes = self.bytes.get(at).or(self.bytes.last());
+        bytes.copied().unwrap_or(0) as f64 * 1000.0 / self.milli
     }
 }
 
@@ -344,5 +444,9 @@ fn prefix_bytes(block: &Block) -> u64 {
     }
 }
 
+#[cfg(test)]
+mod economics;
+#[cfg(test)]
+mod strict;
 #[cfg(test)]
 mod tests;

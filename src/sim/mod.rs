@@ -23,6 +23,8 @@ mod body;
 mod cache;
 mod clock;
 mod conversation;
+#[cfg(test)]
+pub(crate) mod desk;
 mod diagnostics;
 mod error;
 mod failure;

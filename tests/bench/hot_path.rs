@@ -95,12 +95,8 @@ fn main() -> Result<(), &'static str> {
         let seen = view(body).ok()?;
         let chain = hasher.chain(body, &seen, b"scope");
         let plan = plan(&Situation {
-            view: &seen,
             min_tokens: Some(512),
-            bytes_per_token_milli: 0,
-            previous_end: None,
-            root_seen: true,
-            insertion_off: false,
+            ..Situation::new(body, &seen)
         });
         Some((chain, apply(body, &plan.splices)))
     };

@@ -7,12 +7,9 @@ use serde_json::{Value, json};
 /// A situation in which nothing but the request decides.
 fn open(view: &RequestView) -> Situation<'_> {
     Situation {
-        view,
         min_tokens: Some(1),
         bytes_per_token_milli: 1000,
-        previous_end: None,
-        root_seen: false,
-        insertion_off: false,
+        ..Situation::new(&[], view)
     }
 }
 
@@ -290,7 +287,7 @@ fn a_lone_question_gets_nothing_before_its_root_was_seen() {
         assert_eq!(planned(&request).skipped, Some("lone_question"));
         let view = seen(&request);
         let situation = Situation {
-            root_seen: true,
+            outlook: Outlook::prior(Kind::of(&view), true),
             ..open(&view)
         };
         assert_eq!(names(&view, &plan(&situation)), ["system"]);
@@ -538,7 +535,8 @@ proptest! {
     ) {
         let body = Bytes::from(request.to_string());
         let view = view(&body).unwrap();
-        let situation = Situation { previous_end, min_tokens, root_seen, ..open(&view) };
+        let outlook = Outlook::prior(Kind::of(&view), root_seen);
+        let situation = Situation { previous_end, min_tokens, outlook, ..open(&view) };
         let plan = plan(&situation);
         prop_assert_eq!(&plan, &super::plan(&situation), "the same request gives the same plan");
         let sent: Value = serde_json::from_slice(&splice::apply(&body, &plan.splices).concat()).unwrap();

@@ -5,6 +5,7 @@
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use prefixgate::prompt_cache::chain::Hasher;
+use prefixgate::prompt_cache::habits::{Kind, Outlook};
 use prefixgate::prompt_cache::plan::{MAX_MARKERS, Situation, plan};
 use prefixgate::prompt_cache::splice::{apply, sent_len, undo};
 use prefixgate::provider::anthropic::request::view;
@@ -13,16 +14,14 @@ fuzz_target!(|data: &[u8]| {
     let body = Bytes::copy_from_slice(data);
     let Ok(before) = view(&body) else { return };
     let plan = plan(&Situation {
-        view: &before,
+        outlook: Outlook::prior(Kind::of(&before), true),
         min_tokens: Some(1),
         bytes_per_token_milli: 1000,
-        previous_end: None,
-        root_seen: true,
-        insertion_off: false,
+        ..Situation::new(&body, &before)
     });
     let sent = apply(&body, &plan.splices).concat();
     assert_eq!(sent.len(), sent_len(body.len(), &plan.splices));
-    assert_eq!(undo(&sent, &plan.splices).as_deref(), Some(data));
+    assert_eq!(undo(&sent, &plan.splices, &body).as_deref(), Some(data));
     if plan.placed.is_empty() {
         return;
     }
