@@ -47,9 +47,6 @@ pub struct Seen<'a> {
 #[must_use]
 pub fn first_change(past: &Trail, now: &Trail, seen: &Seen<'_>) -> Option<Change> {
     let mut shared = now.shared(past);
-    if shared.theirs >= past.steps.len() {
-        return None;
-    }
     let (here, there) = (tools_len(now), tools_len(past));
     if shared.mine < here || shared.theirs < there {
         if let Some(change) = tools::first_change(past, now, seen, shared) {

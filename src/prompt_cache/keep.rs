@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::chain::canonical;
 use super::trail::Trail;
-use crate::provider::json::unescape;
+use crate::provider::json::{inside, unescape};
 use crate::provider::view::{Block, RequestView, Section};
 use crate::text;
 
@@ -25,7 +25,7 @@ const ENTRY_BYTES: usize = 96;
 const GENERATION_NAMES: usize = 4096;
 
 /// Longest name of a tool that is remembered, in bytes.
-pub const NAME_BYTES: usize = 64;
+const NAME_BYTES: usize = 64;
 
 /// The memory.
 #[derive(Debug)]
@@ -146,11 +146,7 @@ impl Keep {
         }
         let name = match self.older_names.remove(&hash) {
             Some(name) => name,
-            None => {
-                // Escapes only shrink when read, at most sixfold.
-                let raw = &raw[..raw.len().min(NAME_BYTES * 6)];
-                text::prefix(&unescape(raw), NAME_BYTES).into()
-            }
+            None => name_of(raw).into(),
         };
         if self.names.len() >= GENERATION_NAMES {
             self.older_names = std::mem::take(&mut self.names);
@@ -192,6 +188,14 @@ impl Keep {
         }
         false
     }
+}
+
+/// A tool's name, from the JSON string that says it, cut to [`NAME_BYTES`].
+pub(super) fn name_of(raw: &[u8]) -> String {
+    let raw = inside(raw);
+    // Escapes only shrink when read, at most sixfold.
+    let raw = &raw[..raw.len().min(NAME_BYTES * 6)];
+    text::prefix(&unescape(raw), NAME_BYTES).to_owned()
 }
 
 /// The first `limit` bytes of a block in its canonical spelling.

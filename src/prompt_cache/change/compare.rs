@@ -111,6 +111,7 @@ fn what_of(old: &[u8], new: &[u8], at: usize, whole: bool) -> (What, &'static st
 /// Differences that say the same: escapes, the order of members, white space.
 fn spelling(old: &[u8], new: &[u8], at: usize) -> Option<(What, &'static str)> {
     const ESCAPES: (What, &str) = (What::Escapes, "the same in another spelling");
+    const REORDERED: (What, &str) = (What::KeyOrder, "the same members in another order");
     const SPACE: (What, &str) = (What::Whitespace, "only white space in a text differs");
     if old.first() == Some(&b'"') && new.first() == Some(&b'"') {
         let (old, new) = (unescape(old), unescape(new));
@@ -120,15 +121,26 @@ fn spelling(old: &[u8], new: &[u8], at: usize) -> Option<(What, &'static str)> {
         return alike_text(&old, &new, true).then_some(SPACE);
     }
     let parse = |json| serde_json::from_slice::<Value>(json).ok();
+    let bare_and_object = match (old.first(), new.first()) {
+        (Some(b'"'), _) => Some((old, new)),
+        (_, Some(b'"')) => Some((new, old)),
+        _ => None,
+    };
+    if let Some((bare, object)) = bare_and_object {
+        let (text, object) = (unescape(bare), parse(object)?);
+        let members = object.as_object()?;
+        let same = members.values().any(|value| value.as_str() == Some(&text));
+        let told = match members.len() {
+            2 => REORDERED,
+            _ => (What::Text, "the same text with other members beside it"),
+        };
+        return same.then_some(told);
+    }
     let (before, after) = (parse(old)?, parse(new)?);
     if alike(&before, &after, false) {
         let keys = key_at(old, at).zip(key_at(new, at));
         let reordered = keys.is_some_and(|(a, b)| unescape(a) != unescape(b));
-        return Some(if reordered {
-            (What::KeyOrder, "the same members in another order")
-        } else {
-            ESCAPES
-        });
+        return Some(if reordered { REORDERED } else { ESCAPES });
     }
     alike(&before, &after, true).then_some(SPACE)
 }
@@ -146,7 +158,7 @@ fn alike(a: &Value, b: &Value, but_space: bool) -> bool {
     match (a, b) {
         (Value::String(a), Value::String(b)) => alike_text(a, b, but_space),
         (Value::Number(x), Value::Number(y)) => {
-            x == y
+            (x == y && !x.is_f64())
                 || matches!((x.as_f64(), y.as_f64()), (Some(x), Some(y)) if x == y && x.abs() < EXACT)
         }
         (Value::Array(a), Value::Array(b)) => {

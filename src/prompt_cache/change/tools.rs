@@ -4,12 +4,10 @@ use std::collections::HashMap;
 
 use super::compare::{Delta, delta};
 use super::{Seen, tools_len};
-use crate::prompt_cache::keep::NAME_BYTES;
+use crate::prompt_cache::keep::name_of;
 use crate::prompt_cache::trail::{Shared, Step, Trail};
 use crate::prompt_cache::verdict::{Change, What};
-use crate::provider::json::unescape;
 use crate::provider::view::{BlockKind, Section};
-use crate::text;
 
 /// Names that one detail lists of each kind.
 const MAX_NAMES: usize = 8;
@@ -40,17 +38,28 @@ pub(super) fn first_change(
     seen: &Seen<'_>,
     shared: Shared,
 ) -> Option<Change> {
-    let (old, new) = (old_tools(past, seen), new_tools(now, seen));
+    let (old, new) = (tools_of_past(past, seen), tools_of_now(now, seen));
     // It renders the searches that it runs behind all other tools, into the system prompt.
-    let is_search = |tool: &&Tool<'_>| tool.step.kind == BlockKind::ServerTool;
-    let alike = |searches: bool| {
-        let of = |tools: &[Tool<'_>]| -> Vec<u64> {
-            let tools = tools.iter().filter(|tool| is_search(tool) == searches);
-            tools.map(|tool| tool.step.hash).collect()
-        };
-        of(&old) == of(&new)
+    let hashes = |tools: &[Tool<'_>], searches: bool| -> Vec<u64> {
+        let is_search = |tool: &&Tool<'_>| tool.step.kind == BlockKind::ServerTool;
+        let tools = tools.iter().filter(|tool| is_search(tool) == searches);
+        tools.map(|tool| tool.step.hash).collect()
     };
-    let section = match (alike(false), alike(true)) {
+    let (tools, old_tools) = (hashes(&new, false), hashes(&old, false));
+    let (searches, old_searches) = (hashes(&new, true), hashes(&old, true));
+    let alone = past
+        .steps
+        .iter()
+        .skip(tools_len(past))
+        .all(|step| !step.counts);
+    let only_grew = match old_searches.is_empty() {
+        true => tools.starts_with(&old_tools),
+        false => tools == old_tools && searches.starts_with(&old_searches),
+    };
+    if alone && only_grew {
+        return None;
+    }
+    let section = match (tools == old_tools, searches == old_searches) {
         (true, true) => return None,
         (true, false) => Section::System,
         _ => Section::Tools,
@@ -59,7 +68,7 @@ pub(super) fn first_change(
     Some(lists.change(section, seen))
 }
 
-fn old_tools<'a>(past: &'a Trail, seen: &Seen<'_>) -> Vec<Tool<'a>> {
+fn tools_of_past<'a>(past: &'a Trail, seen: &Seen<'_>) -> Vec<Tool<'a>> {
     let steps = past.steps.iter().take(tools_len(past)).enumerate();
     steps
         .filter(|(_, step)| step.counts)
@@ -71,17 +80,13 @@ fn old_tools<'a>(past: &'a Trail, seen: &Seen<'_>) -> Vec<Tool<'a>> {
         .collect()
 }
 
-fn new_tools<'a>(now: &'a Trail, seen: &Seen<'_>) -> Vec<Tool<'a>> {
+fn tools_of_now<'a>(now: &'a Trail, seen: &Seen<'_>) -> Vec<Tool<'a>> {
     let steps = now.steps.iter().take(tools_len(now)).enumerate();
     steps
         .filter(|(_, step)| step.counts)
         .map(|(at, step)| {
             let raw = seen.view.blocks.get(at).and_then(|block| block.name);
-            let name = raw.map(|raw| {
-                let raw = raw.of(seen.body);
-                let raw = &raw[..raw.len().min(NAME_BYTES * 6)];
-                text::prefix(&unescape(raw), NAME_BYTES).to_owned()
-            });
+            let name = raw.map(|raw| name_of(raw.of(seen.body)));
             Tool { at, step, name }
         })
         .collect()
@@ -329,8 +334,8 @@ mod tests {
         };
         assert_eq!(moved(&[2, 0, 1]), [2]);
         assert_eq!(moved(&[0, 2, 3, 1]), [1]);
-        assert_eq!(moved(&[0, 1, 2]), []);
+        assert!(moved(&[0, 1, 2]).is_empty());
         assert_eq!(moved(&[3, 2, 1, 0]).len(), 3);
-        assert_eq!(moved(&[]), []);
+        assert!(moved(&[]).is_empty());
     }
 }
