@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::config::ConfigError;
 
+pub mod audit;
 pub mod check;
 pub mod demo;
 pub mod doctor;
@@ -34,6 +35,8 @@ pub enum Command {
     Serve(serve::Args),
     /// Show runs, turns and spend from the trace database
     Report(report::Args),
+    /// Show what broke the prompt cache, and what was written for nothing
+    Audit(audit::Args),
     /// Run scripted agents against a simulated provider and report what the cache saved
     Demo(demo::Args),
     /// Run a command (an agent) through the gateway, starting one if needed
@@ -52,6 +55,7 @@ pub fn main(cli: Cli) -> ExitCode {
     let result = match cli.command {
         Command::Serve(args) => serve::main(args),
         Command::Report(args) => report::main(args),
+        Command::Audit(args) => audit::main(args),
         Command::Demo(args) => demo::main(args),
         Command::Run(args) => run::main(args),
         Command::Doctor(args) => doctor::main(args),

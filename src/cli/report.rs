@@ -1,8 +1,9 @@
 //! `prefixgate report`: what the trace database knows, as a table or as JSON.
 //!
-//! JSON is always one array: of runs, of requests, or of groups of spend. Money in it is a decimal
-//! string and exact; unknown is `null`.
+//! JSON is one array (of runs, of requests, or of groups of spend), of savings one object. Money in
+//! it is a decimal string and exact; unknown is `null`.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,23 +12,27 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use jiff::tz::TimeZone;
+use uuid::Uuid;
 
+use self::verdict::Shown;
 use self::when::When;
 use super::EXIT_USAGE;
-use crate::store::{By, Filter, Questions, Sqlite, Totals};
+use crate::store::{By, Filter, Questions, Sqlite, StoreError, Strikes, Totals};
 
-mod json;
-mod money;
-mod show;
-mod table;
+pub(super) mod json;
+pub(super) mod money;
+mod savings;
+pub(super) mod show;
+pub(super) mod table;
 #[cfg(test)]
 mod tests;
-mod when;
+pub(super) mod verdict;
+pub(super) mod when;
 
 /// Runs in a table when nobody says how many.
 const TABLE_RUNS: usize = 20;
 /// Most rows of any other answer when nobody says how many.
-const MAX_ROWS: usize = 100_000;
+pub(super) const MAX_ROWS: usize = 100_000;
 
 /// What a report is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -38,6 +43,8 @@ pub enum What {
     Turns,
     /// Spend by application, model or day
     Spend,
+    /// What the cache, the helpers and the inserted breakpoints have saved
+    Savings,
 }
 
 /// What spend is grouped by.
@@ -89,7 +96,8 @@ pub struct Args {
     all: bool,
 }
 
-fn zone(name: &str) -> Result<TimeZone, String> {
+/// Reads the name of a time zone.
+pub(super) fn zone(name: &str) -> Result<TimeZone, String> {
     TimeZone::get(name)
         .map_err(|_| format!("`{name}` is not an IANA time zone, such as UTC or Europe/Berlin"))
 }
@@ -98,13 +106,13 @@ impl Args {
     /// Flags that do not go with what is asked for.
     fn misuse(&self) -> Option<&'static str> {
         match self.what {
-            What::Runs | What::Spend if self.run.is_some() => {
+            What::Runs | What::Spend | What::Savings if self.run.is_some() => {
                 Some("--run goes with `prefixgate report turns`")
             }
-            What::Runs | What::Turns if self.by.is_some() => {
+            What::Runs | What::Turns | What::Savings if self.by.is_some() => {
                 Some("--by goes with `prefixgate report spend`")
             }
-            What::Runs | What::Spend if self.all => {
+            What::Runs | What::Spend | What::Savings if self.all => {
                 Some("--all goes with `prefixgate report turns`")
             }
             _ => None,
@@ -146,12 +154,13 @@ pub fn print_runs(data_dir: &Path, json: bool) -> anyhow::Result<()> {
 /// There is no trace database, or it cannot be read.
 pub fn run_line(data_dir: &Path, run: &str) -> anyhow::Result<Option<String>> {
     let store = Sqlite::open_read(data_dir)?;
-    let turns = store.turns(run, &Filter::all(MAX_ROWS), false)?;
-    let mut totals = Totals::default();
-    for turn in &turns {
-        totals.add(turn);
-    }
-    Ok((!turns.is_empty()).then(|| show::run_line(run, &totals)))
+    let filter = Filter {
+        run: Some(run.to_owned()),
+        ..Filter::all(1)
+    };
+    let found = store.runs(&filter)?;
+    let asked = found.first().filter(|found| found.totals.requests > 0);
+    Ok(asked.map(|found| show::run_line(run, &found.totals)))
 }
 
 /// The text of a report.
@@ -178,10 +187,16 @@ fn answer(store: &impl Questions, args: &Args, now_ms: i64) -> anyhow::Result<St
             if turns.is_empty() {
                 bail!("no turns of a run `{run}`: `prefixgate report runs` lists the runs");
             }
+            let strikes = strikes(store, run, &filter)?;
+            let shown: Vec<Shown<'_>> = turns
+                .iter()
+                .map(|turn| Shown::new(turn, strikes.get(&turn.id).copied()))
+                .collect();
             if args.json {
-                return json::turns(&turns);
+                return json::turns(&shown);
             }
-            Ok(show::turns(run, &turns, limit, &zone))
+            let all = run_totals(store, run, filter)?;
+            Ok(show::turns(run, &shown, &all, limit, &zone))
         }
         What::Spend => {
             let by = match args.by.unwrap_or(Group::Model) {
@@ -200,7 +215,48 @@ fn answer(store: &impl Questions, args: &Args, now_ms: i64) -> anyhow::Result<St
             }
             Ok(show::spend(by, &spend, limit, &zone))
         }
+        What::Savings => {
+            let found = store.savings(&filter)?;
+            if args.json {
+                return savings::json(&found);
+            }
+            Ok(savings::show(&found, &zone))
+        }
     }
+}
+
+/// How often the culprit of each turn had struck in its run, that turn included: whatever part of
+/// the run is shown, from its start.
+fn strikes(
+    store: &impl Questions,
+    run: &str,
+    filter: &Filter,
+) -> Result<HashMap<Uuid, u64>, StoreError> {
+    let whole = Filter {
+        until_ms: filter.until_ms,
+        ..Filter::all(usize::MAX)
+    };
+    let mut strikes = Strikes::default();
+    let turns = store.turns(run, &whole, false)?;
+    let counted = turns.iter().filter_map(|turn| {
+        let verdict = turn.cache.verdict.as_ref()?;
+        Some((turn.id, strikes.count(verdict)?))
+    });
+    Ok(counted.collect())
+}
+
+/// Sums over the requests of a run in a range, those of our own included.
+fn run_totals(store: &impl Questions, run: &str, filter: Filter) -> Result<Totals, StoreError> {
+    let of_run = Filter {
+        run: Some(run.to_owned()),
+        limit: usize::MAX,
+        ..filter
+    };
+    let mut all = Totals::default();
+    for group in store.spend(By::Model, &of_run, &TimeZone::UTC)? {
+        all.merge(&group.totals);
+    }
+    Ok(all)
 }
 
 fn runs(
@@ -219,7 +275,7 @@ fn runs(
 }
 
 /// Writes to stdout; a reader that has seen enough (`| head`) is no error.
-fn print(text: &str) -> anyhow::Result<()> {
+pub(super) fn print(text: &str) -> anyhow::Result<()> {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(error).context("cannot write the report")
@@ -228,7 +284,7 @@ fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-fn now_ms() -> i64 {
+pub(super) fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     i64::try_from(since.unwrap_or_default().as_millis()).unwrap_or(i64::MAX)
 }

@@ -18,4 +18,6 @@ pub use sqlite::{FILE_NAME, Sqlite, ThreadSeed};
 pub use totals::{Tokens, Totals};
 
 #[cfg(test)]
-pub(crate) use sqlite::tests::{NOON, store as test_store, turn as test_turn};
+pub(crate) use sqlite::tests::{
+    NOON, store as test_store, turn as test_turn, verdict as test_verdict,
+};

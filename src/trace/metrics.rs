@@ -8,7 +8,12 @@ use prometheus::{
     CounterVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
 };
 
+use self::cache::Cache;
 use super::{Inspection, Outcome, RequestKind, TurnRecord};
+
+mod cache;
+#[cfg(test)]
+mod tests;
 
 /// Models that get a label of their own; later ones share `other`.
 pub const MAX_MODEL_LABELS: usize = 64;
@@ -43,6 +48,7 @@ pub struct Metrics {
     warnings: IntCounterVec,
     upstream_errors: IntCounterVec,
     calls: IntCounterVec,
+    cache: Cache,
     /// Requests under way.
     pub in_flight: IntGauge,
     /// Open client connections.
@@ -69,9 +75,8 @@ impl Metrics {
             registry.register(Box::new(metric.clone()))?;
             Ok::<_, prometheus::Error>(metric)
         };
-        let money = |name: &str, help: &str| {
-            let labels = ["upstream", "model", "app"];
-            let metric = CounterVec::new(Opts::new(name, help), &labels)?;
+        let money = |name: &str, help: &str, labels: &[&str]| {
+            let metric = CounterVec::new(Opts::new(name, help), labels)?;
             registry.register(Box::new(metric.clone()))?;
             Ok::<_, prometheus::Error>(metric)
         };
@@ -92,6 +97,7 @@ impl Metrics {
             Ok::<_, prometheus::Error>(metric)
         };
         let by_model = ["upstream", "model", "app", "outcome"];
+        let payer = ["upstream", "model", "app"];
         let metrics = Self {
             requests: counter(
                 "prefixgate_requests_total",
@@ -108,10 +114,15 @@ impl Metrics {
                 "Tokens in disjoint kinds: uncached, read, write_5m, write_1h, output",
                 &["upstream", "model", "app", "kind"],
             )?,
-            cost: money("prefixgate_cost_usd_total", "Cost of priced turns in USD")?,
+            cost: money(
+                "prefixgate_cost_usd_total",
+                "Cost in USD of priced turns, and of requests of our own that keep a prefix warm",
+                &payer,
+            )?,
             cost_no_cache: money(
                 "prefixgate_cost_without_cache_usd_total",
-                "What the same tokens would have cost without any prompt cache, in USD",
+                "What the same turns would have cost without any prompt cache, in USD",
+                &payer,
             )?,
             unpriced: counter(
                 "prefixgate_unpriced_turns_total",
@@ -173,6 +184,42 @@ impl Metrics {
                 "Tool calls by how they stand: asked, ok, failed, incomplete",
                 &["status"],
             )?,
+            cache: Cache {
+                verdicts: counter(
+                    "prefixgate_cache_verdicts_total",
+                    "Turns by what became of the prompt cache, and why",
+                    &["status", "reason"],
+                )?,
+                lost_tokens: counter(
+                    "prefixgate_cache_lost_tokens_total",
+                    "Tokens that were in the cache and were not read, by reason",
+                    &["reason"],
+                )?,
+                lost_usd: money(
+                    "prefixgate_cache_lost_usd_total",
+                    "What those cost more than reading them would have, in USD",
+                    &["reason"],
+                )?,
+                duplicates: plain(
+                    "prefixgate_cache_duplicate_writes_total",
+                    "Turns that wrote a prefix which another turn was writing at the same time",
+                )?,
+                native: counter(
+                    "prefixgate_native_diagnosis_total",
+                    "Turns with a diagnosis of the provider's own, by whether it agrees with the verdict",
+                    &["agrees"],
+                )?,
+                helper_saved: money(
+                    "prefixgate_helper_saved_usd_total",
+                    "What helpers saved where they did, in USD; what they overspent is to be taken off",
+                    &["helper"],
+                )?,
+                helper_overspent: money(
+                    "prefixgate_helper_overspent_usd_total",
+                    "What helpers cost where they cost more than they saved, in USD",
+                    &["helper"],
+                )?,
+            },
             in_flight: gauge("prefixgate_requests_in_flight", "Requests under way")?,
             connections: gauge("prefixgate_client_connections", "Open client connections")?,
             threads: gauge("prefixgate_threads", "Conversation threads remembered")?,
@@ -225,43 +272,20 @@ impl Metrics {
                 .with_label_values(&[upstream, class])
                 .inc();
         }
-        if r.kind != RequestKind::Turn {
+        self.cache.helper(r);
+        if !matches!(r.kind, RequestKind::Turn | RequestKind::KeepWarm) {
             return;
         }
         let model = self.model_label(model);
         let app = self.app_label(r.app.as_deref());
+        self.bill(r, &model, app);
+        if r.kind != RequestKind::Turn {
+            return;
+        }
+        self.cache.turn(r);
         self.turns
             .with_label_values(&[upstream, &model, app, r.outcome.as_str()])
             .inc();
-        let kinds = [
-            ("uncached", r.usage.uncached),
-            ("read", r.usage.read),
-            ("write_5m", r.usage.write_5m),
-            ("write_1h", r.usage.write_1h),
-            ("output", r.usage.output),
-        ];
-        for (kind, count) in kinds {
-            if let Some(count) = count.filter(|n| *n > 0) {
-                self.tokens
-                    .with_label_values(&[upstream, &model, app, kind])
-                    .inc_by(count);
-            }
-        }
-        match (r.cost_pico, r.cost_no_cache_pico) {
-            (Some(cost), no_cache) => {
-                self.cost
-                    .with_label_values(&[upstream, &model, app])
-                    .inc_by(usd(cost));
-                let without = usd(no_cache.unwrap_or(cost));
-                self.cost_no_cache
-                    .with_label_values(&[upstream, &model, app])
-                    .inc_by(without);
-            }
-            (None, _) if r.outcome == Outcome::Ok => {
-                self.unpriced.with_label_values(&[upstream, &model]).inc();
-            }
-            _ => {}
-        }
         if !r.usage_complete && r.status.is_some_and(|s| s < 400) {
             self.incomplete.with_label_values(&[upstream]).inc();
         }
@@ -289,6 +313,44 @@ impl Metrics {
         for warning in &r.warnings {
             let word = warning.split(':').next().unwrap_or_default();
             self.warnings.with_label_values(&[word]).inc();
+        }
+    }
+
+    /// Counts tokens and money.
+    fn bill(&self, r: &TurnRecord, model: &str, app: &str) {
+        let upstream = r.upstream.as_str();
+        let kinds = [
+            ("uncached", r.usage.uncached),
+            ("read", r.usage.read),
+            ("write_5m", r.usage.write_5m),
+            ("write_1h", r.usage.write_1h),
+            ("output", r.usage.output),
+        ];
+        for (kind, count) in kinds {
+            if let Some(count) = count.filter(|n| *n > 0) {
+                self.tokens
+                    .with_label_values(&[upstream, model, app, kind])
+                    .inc_by(count);
+            }
+        }
+        match (r.cost_pico, r.cost_no_cache_pico) {
+            (Some(cost), no_cache) => {
+                self.cost
+                    .with_label_values(&[upstream, model, app])
+                    .inc_by(usd(cost));
+                // Without a cache nothing would be kept warm.
+                let without = match r.kind {
+                    RequestKind::KeepWarm => 0.0,
+                    _ => usd(no_cache.unwrap_or(cost)),
+                };
+                self.cost_no_cache
+                    .with_label_values(&[upstream, model, app])
+                    .inc_by(without);
+            }
+            (None, _) if r.outcome == Outcome::Ok => {
+                self.unpriced.with_label_values(&[upstream, model]).inc();
+            }
+            _ => {}
         }
     }
 

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
+use super::verdict::{CacheJson, Shown, VerdictJson};
 use crate::provider::view::Ttl;
 use crate::store::{By, RunSummary, Spend, Totals};
-use crate::trace::TurnRecord;
 use crate::usage::usd;
 
 #[derive(Serialize)]
@@ -20,11 +20,13 @@ struct TokensJson {
 
 /// The sums of a run or of a group of spend.
 #[derive(Serialize)]
-struct TotalsJson {
+pub(in crate::cli) struct TotalsJson {
     turns: u64,
     /// Retries and refused requests included.
     requests: u64,
     errors: u64,
+    /// Requests of our own, which are in tokens and cost alone.
+    keep_warm_requests: u64,
     tokens: TokensJson,
     hit_ratio: Option<f64>,
     /// The sum of what is known; `null` when nothing is.
@@ -36,6 +38,15 @@ struct TotalsJson {
     estimated_turns: u64,
     cost_no_cache_usd: Option<String>,
     saving_usd: Option<String>,
+    /// Turns with a verdict; what follows is about them.
+    judged_turns: u64,
+    /// Turns of which less was read than was there.
+    breaks: u64,
+    /// `null` when nothing was judged.
+    lost_tokens: Option<u64>,
+    /// The sum of what is known; `null` when nothing is.
+    lost_usd: Option<String>,
+    lost_complete: bool,
 }
 
 impl From<&Totals> for TotalsJson {
@@ -45,6 +56,7 @@ impl From<&Totals> for TotalsJson {
             turns: totals.turns,
             requests: totals.requests,
             errors: totals.errors,
+            keep_warm_requests: totals.keep_warm,
             tokens: TokensJson {
                 uncached: tokens.uncached,
                 read: tokens.read,
@@ -61,6 +73,11 @@ impl From<&Totals> for TotalsJson {
             estimated_turns: totals.estimated,
             cost_no_cache_usd: totals.cost_no_cache_pico.map(usd),
             saving_usd: totals.saving_pico.map(usd),
+            judged_turns: totals.judged,
+            breaks: totals.breaks,
+            lost_tokens: (totals.judged > 0).then_some(totals.lost_tokens),
+            lost_usd: totals.known_loss().map(usd),
+            lost_complete: totals.breaks_unpriced == 0,
         }
     }
 }
@@ -193,15 +210,21 @@ struct TurnJson<'a> {
     response_id: Option<&'a str>,
     request_id: Option<&'a str>,
     native_diagnosis: Option<&'a str>,
+    /// What became of the prompt cache; `null` when it was not judged.
+    verdict: Option<VerdictJson<'a>>,
+    /// Why it was not.
+    unjudged: Option<&'static str>,
+    cache: CacheJson,
     warnings: &'a [String],
 }
 
 /// An array of requests.
-pub(super) fn turns(turns: &[TurnRecord]) -> anyhow::Result<String> {
+pub(super) fn turns(turns: &[Shown<'_>]) -> anyhow::Result<String> {
     array(turns.iter().map(turn))
 }
 
-fn turn(turn: &TurnRecord) -> TurnJson<'_> {
+fn turn<'a>(shown: &Shown<'a>) -> TurnJson<'a> {
+    let turn = shown.turn;
     let usage = &turn.usage;
     let (cost, no_cache) = (
         turn.cost_pico.map(i128::from),
@@ -276,6 +299,9 @@ fn turn(turn: &TurnRecord) -> TurnJson<'_> {
         response_id: turn.response_id.as_deref(),
         request_id: turn.request_id.as_deref(),
         native_diagnosis: turn.native_diagnosis.as_deref(),
+        verdict: shown.verdict().map(|v| VerdictJson::new(v, shown.strikes)),
+        unjudged: turn.cache.unjudged,
+        cache: CacheJson::from(&turn.cache),
         warnings: &turn.warnings,
     }
 }
@@ -291,8 +317,13 @@ fn array<T: Serialize>(rows: impl Iterator<Item = T>) -> anyhow::Result<String> 
     Ok(format!("[\n{}\n]\n", lines.join(",\n")))
 }
 
+/// One object.
+pub(in crate::cli) fn object(value: &impl Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(value)? + "\n")
+}
+
 /// RFC 3339 in UTC.
-fn time(ms: i64) -> Option<String> {
+pub(in crate::cli) fn time(ms: i64) -> Option<String> {
     // Of one width, so that times sort as text.
     Timestamp::from_millisecond(ms)
         .ok()

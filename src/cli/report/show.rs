@@ -7,14 +7,15 @@ use jiff::tz::TimeZone;
 
 use super::money;
 use super::table::{Align, Table, clean, count, duration, percent};
+use super::verdict::Shown;
 use crate::store::{By, RunSummary, Spend, Totals};
 use crate::trace::{Outcome, TurnRecord};
 
 /// What stands for an unknown value.
-const UNKNOWN: &str = "?";
+pub(in crate::cli) const UNKNOWN: &str = "?";
 
 /// The columns of sums, as [`sums`] fills them.
-const SUMS: [(&str, Align); 9] = [
+const SUMS: [(&str, Align); 10] = [
     ("TURNS", Align::Right),
     ("PROMPT", Align::Right),
     ("READ", Align::Right),
@@ -23,6 +24,7 @@ const SUMS: [(&str, Align); 9] = [
     ("HIT", Align::Right),
     ("COST", Align::Right),
     ("SAVED", Align::Right),
+    ("LOST", Align::Right),
     ("ERRORS", Align::Right),
 ];
 
@@ -66,8 +68,16 @@ pub(super) fn runs(runs: &[RunSummary], limit: usize, zone: &TimeZone) -> String
 }
 
 /// The requests of one run.
-pub(super) fn turns(run: &str, turns: &[TurnRecord], limit: usize, zone: &TimeZone) -> String {
-    let threads: HashSet<&str> = turns.iter().map(|t| t.thread_id.as_str()).collect();
+///
+/// `all` sums up the same requests, and what prefixgate sent itself for the run.
+pub(super) fn turns(
+    run: &str,
+    turns: &[Shown<'_>],
+    all: &Totals,
+    limit: usize,
+    zone: &TimeZone,
+) -> String {
+    let threads: HashSet<&str> = turns.iter().map(|t| t.turn.thread_id.as_str()).collect();
     let mut table = Table::new(&[
         ("TURN", Align::Right),
         ("THREAD", Align::Left),
@@ -80,18 +90,17 @@ pub(super) fn turns(run: &str, turns: &[TurnRecord], limit: usize, zone: &TimeZo
         ("OUT", Align::Right),
         ("HIT", Align::Right),
         ("COST", Align::Right),
+        ("CACHE", Align::Left),
+        ("LOST", Align::Right),
         ("FIRST", Align::Right),
         ("TOOK", Align::Right),
         ("MARKERS", Align::Right),
         ("NOTES", Align::Left),
     ]);
-    let mut all = Totals::default();
-    for turn in turns {
+    for shown in turns {
+        let turn = shown.turn;
         let mut own = Totals::default();
-        if turn.kind == crate::trace::RequestKind::Turn {
-            own.add(turn);
-            all.merge(&own);
-        }
+        own.add(turn);
         let or_blank = |cell: String| if nothing(&own) { String::new() } else { cell };
         let thread = turn.agent.as_ref().unwrap_or(&turn.thread_id);
         table.row(vec![
@@ -117,6 +126,8 @@ pub(super) fn turns(run: &str, turns: &[TurnRecord], limit: usize, zone: &TimeZo
                     .map_or_else(|| UNKNOWN.into(), percent),
             ),
             or_blank(bounded(turn.cost_pico.map(i128::from), turn.usage_complete)),
+            shown.cache_cell(),
+            lost(&own),
             turn.first_token_us
                 .map_or_else(String::new, |us| duration(us / 1_000)),
             duration(turn.duration_us / 1_000),
@@ -131,11 +142,14 @@ pub(super) fn turns(run: &str, turns: &[TurnRecord], limit: usize, zone: &TimeZo
         many(threads.len() as u64, "thread"),
         all.hit_ratio().map_or_else(|| UNKNOWN.into(), percent),
         bounded(all.known_cost(), all.cost_complete()),
-        saved(&all),
+        saved(all),
     );
     let mut more = vec!["MARKERS are the client's + the added ones".to_owned()];
     more.extend((turns.len() >= limit).then(|| format!("at most {limit}; --limit shows more")));
-    head + &table.render() + &notes(&all, zone, more)
+    more.extend((all.breaks > 0).then(|| {
+        "LOST is what the prompt cache should have saved: `prefixgate audit --run` says why".into()
+    }));
+    head + &table.render() + &notes(all, zone, more)
 }
 
 /// Spend in groups, with the total over all of them.
@@ -182,6 +196,7 @@ fn sums(totals: &Totals) -> Vec<String> {
         or_blank(totals.hit_ratio().map_or_else(|| UNKNOWN.into(), percent)),
         bounded(totals.known_cost(), totals.cost_complete()),
         or_blank(saved(totals)),
+        lost(totals),
         if totals.errors > 0 {
             totals.errors.to_string()
         } else {
@@ -201,6 +216,12 @@ fn notes(totals: &Totals, zone: &TimeZone, more: impl IntoIterator<Item = String
         zone.iana_name().unwrap_or("UTC")
     )];
     notes.extend(more);
+    if totals.keep_warm > 0 {
+        notes.push(format!(
+            "{} of prefixgate's own to keep a prefix warm, in tokens and cost",
+            many(totals.keep_warm, "request")
+        ));
+    }
     if totals.unpriced > 0 {
         notes.push(format!(
             "{} without a known price or usage",
@@ -236,13 +257,13 @@ pub(super) fn run_line(run: &str, totals: &Totals) -> String {
 }
 
 /// A number with its noun.
-fn many(n: u64, noun: &str) -> String {
+pub(in crate::cli) fn many(n: u64, noun: &str) -> String {
     let end = if n == 1 { "" } else { "s" };
     format!("{n} {noun}{end}")
 }
 
 /// A cost; one that is not all there is to pay says so.
-fn bounded(cost: Option<i128>, complete: bool) -> String {
+pub(in crate::cli) fn bounded(cost: Option<i128>, complete: bool) -> String {
     match cost {
         None => UNKNOWN.into(),
         Some(cost) if complete => money::short(cost),
@@ -251,7 +272,7 @@ fn bounded(cost: Option<i128>, complete: bool) -> String {
 }
 
 /// What the cache saved, and how much that is of the cost without it.
-fn saved(totals: &Totals) -> String {
+pub(in crate::cli) fn saved(totals: &Totals) -> String {
     let (Some(saving), Some(without)) = (totals.saving_pico, totals.cost_no_cache_pico) else {
         return UNKNOWN.into();
     };
@@ -263,7 +284,15 @@ fn saved(totals: &Totals) -> String {
     format!("{} ({share:.0}%)", money::short(saving))
 }
 
-fn tokens(n: Option<u64>) -> String {
+/// What breaks of the cache cost; nothing where there were none.
+fn lost(totals: &Totals) -> String {
+    if totals.breaks == 0 {
+        return String::new();
+    }
+    bounded(totals.known_loss(), totals.breaks_unpriced == 0)
+}
+
+pub(in crate::cli) fn tokens(n: Option<u64>) -> String {
     n.map_or_else(|| UNKNOWN.into(), count)
 }
 
@@ -325,7 +354,7 @@ fn remarks(turn: &TurnRecord) -> String {
     all.collect::<Vec<_>>().join(" ")
 }
 
-fn time(ms: i64, zone: &TimeZone) -> String {
+pub(in crate::cli) fn time(ms: i64, zone: &TimeZone) -> String {
     Timestamp::from_millisecond(ms).map_or_else(
         |_| UNKNOWN.into(),
         |time| {
