@@ -8,6 +8,7 @@ pub mod account;
 pub mod body;
 pub mod headers;
 pub mod intake;
+pub mod keep_warm;
 mod line;
 pub mod prepare;
 pub mod refusal;
@@ -15,6 +16,7 @@ pub mod route;
 pub mod tee;
 mod tunnel;
 pub mod upstream;
+pub mod warm;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
