@@ -9,6 +9,7 @@ pub mod audit;
 pub mod body;
 pub mod headers;
 pub mod intake;
+pub mod keep_warm;
 mod line;
 pub mod prepare;
 pub mod refusal;
@@ -16,6 +17,7 @@ pub mod route;
 pub mod tee;
 mod tunnel;
 pub mod upstream;
+pub mod warm;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
