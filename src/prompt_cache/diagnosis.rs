@@ -36,6 +36,7 @@ pub fn ask(view: &RequestView, previous: Option<&str>) -> Option<Splice> {
     };
     Some(Splice {
         at: view.object_start,
+        remove: 0,
         insert: Bytes::from(insert),
     })
 }

@@ -20,7 +20,7 @@ use super::keep::Keep;
 use super::shadow::{Expected, Look, Outcome, Shadow};
 use super::trail::{Past, Trail};
 use super::verdict::Change;
-use crate::provider::view::{RequestView, Section};
+use crate::provider::view::{RequestView, Section, Ttl};
 use crate::usage::Usage;
 
 /// Shares of the memory, in eighths: the shadow cache, the texts of recent blocks; the rest is
@@ -86,7 +86,10 @@ impl Engine {
         drop(keep);
         let kept = comparable.map(|past| {
             let before = &past.trail;
-            let tools = before.steps.iter().take_while(|s| s.section == Section::Tools);
+            let tools = before
+                .steps
+                .iter()
+                .take_while(|s| s.section == Section::Tools);
             habits::Transition {
                 prev_len: count(before.steps.len()),
                 shared: count(trail.shared(before).theirs),
@@ -110,6 +113,15 @@ impl Engine {
         lock(&self.shadow).look(look)
     }
 
+    /// The lifetime with which tools and system of a request live in the provider's cache, or the
+    /// tools alone.
+    #[must_use]
+    pub fn head_lifetime(&self, look: &Look<'_>) -> Option<Ttl> {
+        let shadow = lock(&self.shadow);
+        let head = look.trail.head as usize;
+        (0..head).rev().find_map(|at| shadow.lifetime_at(look, at))
+    }
+
     /// A turn goes upstream with these breakpoints. Gives what it will find.
     pub fn sent(&self, turn: Uuid, look: &Look<'_>) -> Expected {
         lock(&self.shadow).pending(turn, look)
@@ -131,8 +143,8 @@ impl Engine {
     }
 
     /// An answer has ended, for what the app has shown.
-    pub fn ended(&self, app: u64, root: super::chain::Hash, thread: u64, stop: habits::Stop, now_ms: i64) {
-        lock(&self.habits).ended(app, root, thread, stop, now_ms);
+    pub fn ended(&self, app: u64, thread: u64, stop: habits::Stop, now_ms: i64) {
+        lock(&self.habits).ended(app, thread, stop, now_ms);
     }
 
     /// The thread's newest answered request is this one from now on.

@@ -14,6 +14,7 @@ mod worth;
 
 use crate::prompt_cache::habits::{Kind, Outlook};
 use crate::prompt_cache::splice::{self, Splice};
+use crate::prompt_cache::trail;
 use crate::provider::view::{Block, BlockKind, History, RequestView, Ttl, Unmarkable};
 use crate::usage::Rates;
 use spots::spots;
@@ -314,6 +315,19 @@ fn conflicting_top(view: &RequestView) -> bool {
     };
     let on_block = auto_place(view).and_then(|at| view.blocks.get(at)?.marker);
     on_block.is_some_and(|own| own.ttl != auto.ttl)
+}
+
+/// The client's own breakpoints, in provider order; the automatic one stands where the provider
+/// puts it.
+#[must_use]
+pub fn client_marks(view: &RequestView) -> Vec<trail::Mark> {
+    let markers = client_markers(view).into_iter();
+    let marks = markers.map(|(at, ttl)| trail::Mark {
+        at: u32::try_from(at).unwrap_or(u32::MAX),
+        ttl,
+        ours: false,
+    });
+    marks.collect()
 }
 
 /// The client's markers on blocks and its automatic one, by block, in provider order.

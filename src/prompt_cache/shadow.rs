@@ -193,6 +193,13 @@ impl Shadow {
         self
     }
 
+    /// The lifetime of the living entry that ends at a block of the request.
+    #[must_use]
+    pub fn lifetime_at(&self, look: &Look, index: usize) -> Option<Ttl> {
+        let entry = self.table.get(&look.key(index)?)?;
+        (entry.expires_ms > look.now_ms).then_some(entry.ttl)
+    }
+
     /// What a request can find.
     #[must_use]
     pub fn look(&self, look: &Look) -> Expected {

@@ -30,8 +30,6 @@ pub struct Watched {
     pub thread: u64,
     /// Hash of what tells apps apart.
     pub app: u64,
-    /// Tools and system, of a model.
-    pub root: Hash,
     /// Its blocks, with its breakpoints as sent.
     pub trail: Trail,
     /// The chain after each block; empty when the provider holds the history.
@@ -114,7 +112,7 @@ impl Watched {
             (true, true) => Stop::ToolUse,
             (true, false) => Stop::Other,
         };
-        engine.ended(self.app, self.root, self.thread, stop, now_ms);
+        engine.ended(self.app, self.thread, stop, now_ms);
         if !answered || !known {
             engine.abandoned(self.turn);
             return Settled {

@@ -37,7 +37,10 @@ impl Engine {
         let shadow = lock(&self.shadow).encode();
         let mut pasts: Vec<(u64, Arc<Past>)> = {
             let pasts = lock(&self.pasts);
-            pasts.iter().map(|(thread, past)| (thread, Arc::clone(past))).collect()
+            pasts
+                .iter()
+                .map(|(thread, past)| (thread, Arc::clone(past)))
+                .collect()
         };
         // Oldest first, so that the newest are the last to be forgotten when they are read.
         pasts.sort_by_key(|(thread, past)| (past.ended_ms, *thread));
@@ -73,8 +76,8 @@ impl Engine {
         let engine = Self::new(limit_bytes, excerpts);
         let shadow = from.bytes().ok_or(Damaged::Content("shadow cache"))?;
         let limit = super::shadow_bytes(limit_bytes);
-        *lock(&engine.shadow) = Shadow::decode(shadow, limit, now_ms)
-            .map_err(|_| Damaged::Content("shadow cache"))?;
+        *lock(&engine.shadow) =
+            Shadow::decode(shadow, limit, now_ms).map_err(|_| Damaged::Content("shadow cache"))?;
         let count = from.u64().ok_or(Damaged::Content("threads"))?;
         for _ in 0..count {
             let (thread, past) = from.thread().ok_or(Damaged::Content("threads"))?;

@@ -36,7 +36,9 @@ impl Pasts {
         self.bytes += past.bytes();
         let pushed_out = self.entries.insert(thread, past);
         gone.extend(pushed_out.map(|(_, past)| past));
-        self.bytes = self.bytes.saturating_sub(gone.iter().map(|past| past.bytes()).sum());
+        self.bytes = self
+            .bytes
+            .saturating_sub(gone.iter().map(|past| past.bytes()).sum());
         while self.bytes > self.limit
             && let Some((_, oldest)) = self.entries.pop_oldest()
         {

@@ -438,7 +438,7 @@ fn lifetimes_that_live_are_not_changed() {
     let (m5, h1) = (Some(Ttl::M5), Some(Ttl::H1));
     let tail = ["messages[2].content[0]", "messages[4].content[0]"];
     let lasting = ["messages[2].content[0] 1h", "messages[4].content[0] 1h"];
-    let both = |head: [&str; 2], tail: [&str; 2]| [head, tail].concat();
+    let both = |head: [&'static str; 2], tail: [&'static str; 2]| [head, tail].concat();
     let head = ["tools[1]", "system"];
     let lasting_head = ["tools[1] 1h", "system 1h"];
     assert_eq!(with(None, None), both(head, tail));

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{Request, Tally, Traffic};
+use crate::prompt_cache::habits::{Kind, Outlook};
 use crate::prompt_cache::plan::{self, Situation};
 use crate::prompt_cache::trail::{Mark, Trail};
 use crate::provider::view::{
@@ -121,12 +122,11 @@ fn planned(
 ) -> Vec<Mark> {
     let view = view_of(request, client);
     let plan = plan::plan(&Situation {
-        view: &view,
+        outlook: Outlook::prior(Kind::of(&view), root_seen),
         min_tokens: request.recorded.min_tokens,
         bytes_per_token_milli: request.bytes_per_token_milli(),
         previous_end,
-        root_seen,
-        insertion_off: false,
+        ..Situation::new(&[], &view)
     });
     let placed = plan.placed.into_iter();
     placed

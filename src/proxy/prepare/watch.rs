@@ -63,7 +63,6 @@ pub(super) fn watch(
         turn: account.record().map(|record| record.id).unwrap_or_default(),
         thread,
         app,
-        root,
         levels: Levels::of(&shared.hasher, &trail),
         trail,
         at: if whole { chain.at } else { Vec::new() },

@@ -198,6 +198,8 @@ struct Thread {
     last_ms: i64,
     /// Its newest request was the client's own summing-up.
     compacting: bool,
+    /// No request of it has come in this process yet.
+    restored: bool,
 }
 
 /// The newest request that has ended.
@@ -284,6 +286,7 @@ impl Registry {
                 thread.root = seed.root;
                 thread.answered = seed.turns;
                 thread.last_ms = seed.last_ms;
+                thread.restored = true;
             }
             if let Some(end) = seed.chain {
                 state.ends.insert(end, key);
@@ -523,11 +526,19 @@ impl State {
             .flatten();
         // A client that says so has summed up its conversation, which begins anew.
         let compacted = || thread_where(&|t| t.compacting && !a.has_history && t.root == a.root);
+        // Of a thread of an earlier process only the end is known. If the run had no other, a
+        // conversation that has gone on is its.
+        let restored = || {
+            let mut known = candidates.iter().filter_map(|key| self.threads.get(key));
+            let only = known.next().is_some_and(|t| t.restored) && known.next().is_none();
+            (only && a.has_history).then(|| candidates.first().copied())?
+        };
         let by_message = || self.by_message(search.filter(|_| a.has_history)?, mine);
         let known = same_opening
             .or_else(by_message)
             .or_else(same_root)
-            .or_else(compacted);
+            .or_else(compacted)
+            .or_else(restored);
         if let Some(key) = known.or(any) {
             found.key = key;
             return;
@@ -668,6 +679,7 @@ impl State {
             unread_writes: 0,
             last_ms: 0,
             compacting: false,
+            restored: false,
         };
         self.threads.insert(key, thread);
         key
@@ -711,6 +723,7 @@ impl State {
         }
         thread.last_ms = a.now_ms;
         thread.compacting = a.identity.compaction;
+        thread.restored = false;
         (seat.turn, seat.attempt) = thread.number(a.body, a.identity.retries);
         seat.run_id = thread.run.clone();
         seat.thread_id = thread.id.clone();

@@ -5,6 +5,7 @@
 pub mod client;
 pub mod gateway;
 pub mod upstream;
+pub mod world;
 
 pub use client::Wire;
 pub use gateway::Gateway;
