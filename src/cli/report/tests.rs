@@ -249,15 +249,15 @@ fn losses_stand_in_the_tables_and_in_the_sums() {
     let lines: Vec<&str> = table.lines().collect();
     assert!(lines[3].contains("  cold  "), "{table}");
     assert!(
-        lines[4].contains("  partial: system         $0.0035  "),
+        lines[4].contains("  partial: system     $0.0035  "),
         "{table}"
     );
     assert!(
-        lines[5].contains("  miss: messages                ?  "),
+        lines[5].contains("  miss: messages            ?  "),
         "{table}"
     );
     assert!(
-        lines[6].contains("  partial: system x2      $0.0035  "),
+        lines[6].contains("  partial: system x2  $0.0035  "),
         "{table}"
     );
     assert!(lines[7].contains("  (not_json)  "), "{table}");
