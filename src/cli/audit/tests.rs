@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cli::{Cli, Command};
-use crate::prompt_cache::verdict::{Reason, Status, What};
+use crate::prompt_cache::verdict::{Reason, Status, Verdict, What};
 use crate::store::{NOON, test_store, test_turn, test_verdict};
 use crate::trace::{Entry, Sink, TurnRecord};
 
@@ -165,7 +165,7 @@ fn every_section_for_people() {
         "verdicts: 1 miss, 3 partial",
         "not judged: 1 not recorded, 1 not_json",
         "what broke the cache: 4 turns, lost \u{2265}$0.0103",
-        "1.  $0.0104  3.0k      3     2  messages  clock  messages[*].content[*]",
+        "1.  $0.0104    3.0k      3     2  messages  clock  messages[*].content[*]",
         "1. a time moved on: ",
         "losses by reason",
         "written, never read: 1 turn, 20.0k tokens, wasted $0.0150",

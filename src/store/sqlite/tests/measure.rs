@@ -2,7 +2,10 @@
 
 use std::time::Instant;
 
+use jiff::tz::TimeZone;
+
 use super::*;
+use crate::store::CulpritBy;
 use crate::trace::{Retention, start};
 
 /// Processor time of a thread so far: wall time would measure the neighbours.
@@ -30,9 +33,28 @@ fn what_recording_a_turn_costs() {
     };
     let (dir, store) = store();
     let (recorder, handle) = start(store, TURNS as usize, keep).unwrap();
-    let turns: Vec<_> = (1..=TURNS)
+    let mut turns: Vec<_> = (1..=TURNS)
         .map(|n| turn(&format!("run {}", n / 50), n))
         .collect();
+    // Each turn reads what the one before it wrote; every tenth breaks.
+    let mut previous = None;
+    for one in &mut turns {
+        one.usage.write_5m = Some(500);
+        one.cache.policy = Some("fill");
+        one.cache.read_of = previous.replace(one.id);
+        one.cache.premium_pico = Some(375_000_000);
+        one.cache.trail = vec![7; 100];
+        let path = (one.turn % 10 == 0).then_some("messages[7].content[0]");
+        let (status, lost) = if path.is_some() {
+            (Status::Partial, 1_000)
+        } else {
+            (Status::Extended, 0)
+        };
+        one.cache.verdict = Some(Verdict {
+            lost_tokens: Some(lost),
+            ..verdict(status, Reason::Messages, path)
+        });
+    }
     let before = cpu("/proc/thread-self".as_ref());
     for turn in turns {
         recorder.turn(turn);
@@ -50,6 +72,17 @@ fn what_recording_a_turn_costs() {
     let filter = Filter { limit: 50, ..ALL };
     assert_eq!(reader.runs(&filter).unwrap().len(), 50);
     let runs = asked.elapsed();
+    let asked = Instant::now();
+    let broken = reader
+        .culprits(CulpritBy::Culprit, &ALL, &TimeZone::UTC)
+        .unwrap();
+    assert_eq!(broken.losses[0].count, u64::from(TURNS) / 10);
+    let culprits = asked.elapsed();
+    let asked = Instant::now();
+    let end = NOON + i64::from(TURNS) * 1_000 + 3_600_000;
+    assert_eq!(reader.unread(&ALL, end).unwrap().turns, 1);
+    let unread = asked.elapsed();
+    println!("culprits {culprits:?}, written and never read {unread:?}");
     println!(
         "request path {offer:?} a turn, writer {write:?} a turn, newest 50 runs of {TURNS} turns {runs:?}"
     );
