@@ -1,3 +1,5 @@
+mod simulated;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
