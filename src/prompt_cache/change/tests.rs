@@ -1,7 +1,9 @@
 use super::*;
 use crate::prompt_cache::chain::Hasher;
 use crate::prompt_cache::trail::Betas;
+use crate::prompt_cache::verdict::What;
 use crate::provider::anthropic::request::view;
+use crate::provider::view::BlockKind;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -440,6 +442,18 @@ fn a11_what_was_rewritten_behind_the_cached_point() {
             "thinking block dropped; 1 more further on"
         )
     );
+
+    // A whole turn that is gone is more than its thinking.
+    let mut new = old.clone();
+    new.drain(1..3);
+    let (what, path, detail) = said(&talk(old.clone()), &talk(new));
+    assert_eq!(
+        (what, path.as_str()),
+        (What::Removed, "messages[1].content[0]")
+    );
+    assert!(detail.starts_with("thinking block removed"), "{detail}");
+    let new = vec![turns(1)[0].clone(), user(json!("Something else, please."))];
+    assert_eq!(said(&talk(old), &talk(new)).0, What::Rewound);
 
     // 4: growth.
     let grown = [turns(12), vec![user(json!("b"))]].concat();
@@ -976,7 +990,7 @@ proptest! {
             }
         }
         let old = written(&old, "");
-        let new = if pretty { serde_json::to_string_pretty(&new).unwrap() } else { new.to_string() };
+        let new = written(&new, if pretty { "\n " } else { "" });
         let mut thread = Thread::new();
         let change = thread.compare(&old, &new);
         let (before, after) = (
