@@ -8,7 +8,7 @@ use crate::prompt_cache::chain::compacted;
 use crate::prompt_cache::keep::{PART_BYTES, head_of};
 use crate::prompt_cache::verdict::{Excerpt, What};
 use crate::provider::json::{Walker, inside, string_end, unescape};
-use crate::provider::view::{Block, Form, Section, Span};
+use crate::provider::view::{Block, BlockKind, Form, Section, Span};
 
 /// Of the new version this much is looked at: a whole kept block, and a window behind it.
 const LOOK_BYTES: usize = PART_BYTES + 256;
@@ -207,7 +207,7 @@ pub(super) fn is_injected(block: &[u8]) -> bool {
     const HEAD: usize = 64;
     let head = &block[..block.len().min(HEAD)];
     let tag = |tag: &&str| memchr::memmem::find(head, tag.as_bytes()).is_some();
-    INJECTED.iter().any(|name| tag(name))
+    INJECTED.iter().any(tag)
 }
 
 /// A place in a request.
@@ -283,7 +283,6 @@ fn locate(seen: &Seen<'_>, block: &Block, at: usize) -> Located {
 
 /// Whether the canonical spelling of a block is one bare string.
 fn is_all_of(block: &Block) -> bool {
-    use crate::provider::view::BlockKind;
     block.kind == BlockKind::Text && block.plain.is_some()
 }
 

@@ -1,7 +1,9 @@
 use super::*;
 use crate::prompt_cache::chain::Hasher;
 use crate::prompt_cache::trail::Betas;
+use crate::prompt_cache::verdict::What;
 use crate::provider::anthropic::request::view;
+use crate::provider::view::BlockKind;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -51,7 +53,8 @@ impl Thread {
         let change = first_change(&past_trail, &now_trail, &seen);
         if let Some(change) = &change {
             assert!(change.index as usize <= now_trail.steps.len());
-            assert!((change.before as usize) < past_trail.steps.len());
+            // A tool more behind a list of tools that was all of the request.
+            assert!(change.before as usize <= past_trail.steps.len());
             check_place(now, change);
         }
         change
@@ -87,13 +90,14 @@ fn check_place(now: &str, change: &Change) {
         return;
     };
     if let Some(offset) = change.offset {
-        // Of other spellings than serde's, only that it is not beyond all that was written.
-        let written = serde_json::to_string(value).unwrap();
+        let spelled = written(value, "");
         let most = match value {
-            Value::String(_) => now.len(),
-            _ => written.len().max(now.len()),
+            // Other spellings are at most as long as the request.
+            _ if now != written(&request, "") => now.len(),
+            Value::String(_) => spelled.len() - 2,
+            _ => spelled.len(),
         };
-        assert!(offset as usize <= most, "{change:?}");
+        assert!(offset as usize <= most, "{change:?} {now}");
     }
 }
 
@@ -440,6 +444,18 @@ fn a11_what_was_rewritten_behind_the_cached_point() {
             "thinking block dropped; 1 more further on"
         )
     );
+
+    // A whole turn that is gone is more than its thinking.
+    let mut new = old.clone();
+    new.drain(1..3);
+    let (what, path, detail) = said(&talk(old.clone()), &talk(new));
+    assert_eq!(
+        (what, path.as_str()),
+        (What::Removed, "messages[1].content[0]")
+    );
+    assert!(detail.starts_with("thinking block removed"), "{detail}");
+    let new = vec![turns(1)[0].clone(), user(json!("Something else, please."))];
+    assert_eq!(said(&talk(old), &talk(new)).0, What::Rewound);
 
     // 4: growth.
     let grown = [turns(12), vec![user(json!("b"))]].concat();
@@ -976,7 +992,7 @@ proptest! {
             }
         }
         let old = written(&old, "");
-        let new = if pretty { serde_json::to_string_pretty(&new).unwrap() } else { new.to_string() };
+        let new = written(&new, if pretty { "\n " } else { "" });
         let mut thread = Thread::new();
         let change = thread.compare(&old, &new);
         let (before, after) = (

@@ -220,7 +220,7 @@ fn date(text: &[u8]) -> Option<usize> {
 fn compact_date(text: &[u8]) -> Option<usize> {
     let (_, day) = number(text, 8..=8)?;
     let rest = text.get(8..)?;
-    let sound = (1900_01_01..2200_01_01).contains(&day) && rest.first() == Some(&b'T');
+    let sound = (19_000_101..22_000_101).contains(&day) && rest.first() == Some(&b'T');
     let (clock, _) = number(rest.get(1..)?, 4..=6)?;
     sound.then_some(9 + clock)
 }
