@@ -78,7 +78,7 @@ impl Shadow {
             return;
         };
         for passed in &flight.path {
-            self.restore(passed, flight.start_ms);
+            self.restore(passed, &flight);
         }
     }
 
@@ -227,7 +227,7 @@ impl Shadow {
         };
         for passed in &flight.path {
             if until.is_none_or(|until| passed.at > until) {
-                self.restore(passed, flight.start_ms);
+                self.restore(passed, flight);
             } else if passed.expires_ms > flight.start_ms || until == Some(passed.at) {
                 // What was read was there, whatever we thought of its lifetime.
                 refresh(self, passed, flight.start_ms);
@@ -388,12 +388,15 @@ impl Shadow {
         }
     }
 
-    /// Takes a refresh back that was none, unless something else has prolonged the entry since.
-    fn restore(&mut self, passed: &Passed, start_ms: i64) {
+    /// Takes back what this turn's reading would have prolonged, unless something else has prolonged
+    /// the entry since.
+    fn restore(&mut self, passed: &Passed, flight: &Flight) {
+        let refreshed = passed.expires_ms > flight.start_ms
+            && flight.read.is_some_and(|read| passed.at <= read);
         if let Some(entry) = self.table.get_mut(&passed.key)
+            && refreshed
             && entry.turn == passed.turn
-            && passed.expires_ms > start_ms
-            && entry.expires_ms == start_ms.saturating_add(life_ms(entry.ttl))
+            && entry.expires_ms == flight.start_ms.saturating_add(life_ms(entry.ttl))
         {
             entry.expires_ms = entry.expires_ms.min(passed.expires_ms);
         }
