@@ -57,7 +57,9 @@ pub(super) struct Flight {
     pub bytes: u64,
     pub min_tokens: Option<u32>,
     pub bytes_per_token_milli: u32,
-    /// Behind its last breakpoint stand calls that the provider runs, where it sets one of its own.
+    /// There are calls in it that the provider runs, where it sets breakpoints of its own.
+    pub server_tools: bool,
+    /// One of them stands behind the turn's last breakpoint.
     pub provider_marks: bool,
     /// Its answer has begun.
     pub began: bool,
@@ -65,7 +67,8 @@ pub(super) struct Flight {
 
 impl Flight {
     fn memory(&self) -> usize {
-        size_of::<Self>()
+        MAP_BYTES
+            + size_of::<Self>()
             + self.path.capacity() * size_of::<Passed>()
             + self.marks.capacity() * (size_of::<Marked>() + WRITER_BYTES)
     }
@@ -78,6 +81,9 @@ pub(super) struct Writer {
     /// When the lifetime of what it writes will end.
     pub expires_ms: i64,
 }
+
+/// Its places in the maps by order and by turn, generously.
+const MAP_BYTES: usize = 128;
 
 /// An own list and its place in the map of writers, generously.
 const WRITER_BYTES: usize = 256;

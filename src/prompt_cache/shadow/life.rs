@@ -11,8 +11,9 @@ use crate::usage::Usage;
 /// Entries on one path that are remembered with a turn, the longest ones.
 const MAX_PATH: usize = 1024;
 
-/// An estimate of tokens that is off by more than this factor is not believed.
-const ESTIMATE_FACTOR: u64 = 2;
+/// An estimate of tokens is believed when it is off by this factor at most, in thousandths: tool
+/// definitions have a third less bytes per token than prose.
+const BELIEVED_MILLI: u64 = 1_500;
 
 /// What the usage of a turn says about the cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub struct Outcome {
     pub written: Option<Known>,
     /// The longest entry that was there by all rules, and evidently was not.
     pub gone: Option<Known>,
-    /// How many such entries there were; none of them is held any more.
+    /// How many such entries there were. They are no longer held, unless written anew.
     pub removed: u32,
     /// The longest prefix that this turn wrote though another turn (the one named) had been writing
     /// it at the same time: it was paid twice.
@@ -48,9 +49,9 @@ impl Shadow {
         self.abandoned(turn);
         let expected = self.look(look);
         let read = expected.read.map(|known| known.at);
-        let mut flight = self.flight(turn, look, read);
-        for passed in &mut flight.path {
-            if read.is_some_and(|read| passed.at <= read) {
+        let flight = self.flight(turn, look, read);
+        for passed in &flight.path {
+            if passed.expires_ms > look.now_ms && read.is_some_and(|read| passed.at <= read) {
                 refresh(self, passed, look.now_ms);
             }
         }
@@ -77,7 +78,7 @@ impl Shadow {
             return;
         };
         for passed in &flight.path {
-            self.restore(passed, flight.start_ms);
+            self.restore(passed, &flight);
         }
     }
 
@@ -120,22 +121,25 @@ impl Shadow {
         let mut marks = Vec::with_capacity(look.marks.len());
         let mut path = Vec::new();
         let mut bytes = 0;
-        let mut provider_marks = false;
+        let (mut server_tools, mut provider_marks) = (false, false);
         for at in 0..look.len() {
             let Some(key) = look.key(at) else { continue };
             bytes += u64::from(steps[at].len);
-            provider_marks |= last_mark.is_some_and(|last| at > last)
-                && steps[at].kind == BlockKind::ServerTool
-                && steps[at].section == Section::Messages;
-            if let Some(entry) = self.table.get(&key)
-                && entry.remembered(look.now_ms)
-            {
+            if steps[at].kind == BlockKind::ServerTool && steps[at].section == Section::Messages {
+                server_tools = true;
+                provider_marks |= last_mark.is_some_and(|last| at > last);
+            }
+            let entry = self.table.get(&key).filter(|e| e.remembered(look.now_ms));
+            let entry = entry.map(|entry| (entry.turn, entry.expires_ms));
+            // What another turn is writing may begin before the provider looks at this one.
+            let writer = || Some((self.flights.writer(&key)?.turn, look.now_ms));
+            if let Some((turn, expires_ms)) = entry.or_else(writer) {
                 path.push(Passed {
                     key,
-                    turn: entry.turn,
+                    turn,
                     at: index(at),
                     bytes,
-                    expires_ms: entry.expires_ms,
+                    expires_ms,
                     seen: windows
                         .iter()
                         .any(|(low, high)| (*low..=*high).contains(&at)),
@@ -166,6 +170,7 @@ impl Shadow {
             bytes,
             min_tokens: look.min_tokens,
             bytes_per_token_milli: look.bytes_per_token_milli,
+            server_tools,
             provider_marks,
             began: false,
         }
@@ -180,6 +185,10 @@ impl Shadow {
         let exact = |passed: &&Passed| self.tokens_at(&passed.key) == Some(tokens);
         if let Some(passed) = flight.path.iter().rev().find(exact) {
             return Some(Read::At(passed.at));
+        }
+        if flight.server_tools {
+            // The provider's own breakpoints are nowhere in our books.
+            return Some(Read::Unknown);
         }
         // Of those with unknown tokens, the one whose estimate is nearest. Only what a breakpoint
         // sees can have been read, and longer prefixes have more tokens than shorter ones.
@@ -201,12 +210,13 @@ impl Shadow {
             .chain(last)
             .filter(|(at, _)| between(*at))
             .filter_map(|(at, bytes)| {
-                let estimate = estimate(flight, usage, bytes)?;
-                let off = off_by_milli(estimate, tokens);
-                (off <= ESTIMATE_FACTOR * 1000).then_some((off, std::cmp::Reverse(at)))
+                let off = off_by_milli(estimate(flight, usage, bytes)?, tokens);
+                // What should be read is believed before its neighbours.
+                let other = flight.read != Some(at);
+                (off <= BELIEVED_MILLI).then_some((other, off, std::cmp::Reverse(at)))
             })
             .min();
-        Some(nearest.map_or(Read::Unknown, |(_, at)| Read::At(at.0)))
+        Some(nearest.map_or(Read::Unknown, |(_, _, at)| Read::At(at.0)))
     }
 
     fn refresh_what_was_read(&mut self, flight: &Flight, read: Read) {
@@ -217,7 +227,7 @@ impl Shadow {
         };
         for passed in &flight.path {
             if until.is_none_or(|until| passed.at > until) {
-                self.restore(passed, flight.start_ms);
+                self.restore(passed, flight);
             } else if passed.expires_ms > flight.start_ms || until == Some(passed.at) {
                 // What was read was there, whatever we thought of its lifetime.
                 refresh(self, passed, flight.start_ms);
@@ -265,12 +275,17 @@ impl Shadow {
                 continue;
             }
             let mut entry = Entry::new(flight.turn, flight.start_ms, lived(flight, mark, usage));
-            let passed = flight.path.iter().find(|passed| passed.key == mark.key);
+            let living = |p: &&Passed| p.key == mark.key && p.expires_ms > flight.start_ms;
+            let passed = flight.path.iter().find(living);
             let old = self.table.get(&mark.key).copied();
             match old {
                 // It was there by our books, and it was written all the same.
-                Some(old) if passed.is_some_and(|p| p.turn == old.turn) => entry.exact = old.exact,
-                Some(old) if old.turn == flight.turn => entry.exact = old.exact,
+                Some(old) if passed.is_some_and(|p| p.turn == old.turn) => {
+                    entry.exact = old.exact;
+                }
+                Some(old) if old.turn == flight.turn => {
+                    entry = corrected(&old, entry, mark, flight)
+                }
                 Some(old) => {
                     if old.expires_ms > flight.start_ms {
                         outcome.twice = Some(old.known(mark.at as usize));
@@ -282,8 +297,7 @@ impl Shadow {
             if let (Some(read), false) = (usage.read, flight.provider_marks) {
                 if is_last {
                     entry.learn(read.saturating_add(written));
-                } else if let Some(hour) = hour_end(flight, usage).filter(|at| *at == mark.at) {
-                    debug_assert_eq!(hour, mark.at);
+                } else if hour_end(flight, usage) == Some(mark.at) {
                     entry.learn(read.saturating_add(usage.write_1h.unwrap_or(0)));
                 }
             }
@@ -319,7 +333,7 @@ impl Shadow {
                 Read::Unknown => match self.tokens_at(&passed.key) {
                     Some(known) => known > tokens,
                     None => estimate(flight, usage, passed.bytes)
-                        .is_some_and(|estimate| estimate / ESTIMATE_FACTOR > tokens),
+                        .is_some_and(|e| e > tokens && off_by_milli(e, tokens) > BELIEVED_MILLI),
                 },
             };
             if !longer {
@@ -358,7 +372,8 @@ impl Shadow {
             self.table.insert(key, entry);
         }
         let entry = self.table.get_mut(&key)?;
-        if !flight.provider_marks || passed.is_some() {
+        // By estimate it may have been a neighbour of it, of which nobody knows.
+        if flight.read == Some(at) || passed.is_none() {
             entry.learn(tokens);
         }
         let known = entry.known(at as usize);
@@ -373,11 +388,15 @@ impl Shadow {
         }
     }
 
-    /// Takes a refresh back that was none, unless something else has prolonged the entry since.
-    fn restore(&mut self, passed: &Passed, start_ms: i64) {
+    /// Takes back what this turn's reading would have prolonged, unless something else has prolonged
+    /// the entry since.
+    fn restore(&mut self, passed: &Passed, flight: &Flight) {
+        let refreshed = passed.expires_ms > flight.start_ms
+            && flight.read.is_some_and(|read| passed.at <= read);
         if let Some(entry) = self.table.get_mut(&passed.key)
+            && refreshed
             && entry.turn == passed.turn
-            && entry.expires_ms == start_ms.saturating_add(life_ms(entry.ttl))
+            && entry.expires_ms == flight.start_ms.saturating_add(life_ms(entry.ttl))
         {
             entry.expires_ms = entry.expires_ms.min(passed.expires_ms);
         }
@@ -405,6 +424,20 @@ fn joined(old: Option<&Entry>, new: Entry, flight: &Flight) -> Entry {
         turn: if living { old.turn } else { new.turn },
         exact: if new.exact > 0 { new.exact } else { old.exact },
         ..life
+    }
+}
+
+/// What a turn wrote, with the lifetime that its usage shows. Whoever has read it since, or given it
+/// a longer life, is not undone.
+fn corrected(old: &Entry, new: Entry, mark: &Marked, flight: &Flight) -> Entry {
+    if old.ttl == new.ttl || mark.ttl.unwrap_or(Ttl::M5) != old.ttl {
+        return joined(Some(old), new, flight);
+    }
+    let since_ms = old.expires_ms.saturating_sub(life_ms(old.ttl));
+    Entry {
+        expires_ms: since_ms.saturating_add(life_ms(new.ttl)),
+        ttl: new.ttl,
+        ..*old
     }
 }
 
@@ -442,8 +475,8 @@ fn hour_end(flight: &Flight, usage: &Usage) -> Option<u32> {
         return None;
     }
     let mut marks = flight.marks.iter().rev();
-    let hour = marks.find(|mark| mark.ttl == Some(Ttl::H1))?;
-    Some(hour.at)
+    let hour = marks.find(|mark| mark.ttl != Some(Ttl::M5))?;
+    hour.ttl.map(|_| hour.at)
 }
 
 /// Tokens of a prefix by its share of the bytes, where usage tells the tokens of a longer one; else
