@@ -199,7 +199,7 @@ fn best(worth: &Worth, fixed: &[Mark], candidates: &[Mark], free: usize) -> Vec<
         }
         let ours = || {
             let numbered = candidates.iter().enumerate();
-            numbered.filter_map(|(bit, mark)| (set >> bit & 1 == 1).then_some(*mark))
+            numbered.filter_map(|(bit, mark)| ((set >> bit) & 1 == 1).then_some(*mark))
         };
         marks.clear();
         marks.extend(fixed);
@@ -293,9 +293,7 @@ fn forbidden(situation: &Situation) -> Option<&'static str> {
     } else if markers.iter().any(|(_, ttl)| ttl.is_none()) {
         // A lifetime of unknown length has no known place in the order.
         Some("unknown_ttl")
-    } else if replace && view.blocks.iter().any(cannot_give_up) {
-        Some("client_breakpoints_invalid")
-    } else if replace && conflicting_top(view) {
+    } else if replace && (view.blocks.iter().any(cannot_give_up) || conflicting_top(view)) {
         Some("client_breakpoints_invalid")
     } else {
         None

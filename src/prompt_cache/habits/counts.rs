@@ -18,10 +18,12 @@ pub(super) enum Gap {
 
 impl Gap {
     pub(super) fn of(ms: i64) -> Self {
-        match ms {
-            ..=M5_MS => Self::Soon,
-            ..=H1_MS => Self::Hour,
-            _ => Self::Later,
+        if ms <= M5_MS {
+            Self::Soon
+        } else if ms <= H1_MS {
+            Self::Hour
+        } else {
+            Self::Later
         }
     }
 }

@@ -71,13 +71,13 @@ pub struct Outlook {
 }
 
 /// What priors of gaps count for, in events: so little that three calls decide.
-const GAP_PRIOR: f64 = 0.8;
+const GAP_PRIOR: f64 = 0.7;
 /// The same for the gaps of whole threads, where a wrong guess lasts for a thread.
 const THREAD_PRIOR: f64 = 2.0;
 /// The same for what survives.
 const SURVIVAL_PRIOR: f64 = 1.5;
 /// The same for which share of the answers ask for tools.
-const SHARE_PRIOR: f64 = 1.0;
+const SHARE_PRIOR: f64 = 0.5;
 /// How an older transition of a thread counts beside the next newer one.
 const FADE: f64 = 0.75;
 /// What is left of the chance of what stands behind a clock, a counter or an id.

@@ -16,11 +16,16 @@ use crate::usage::Rates;
 /// A marker: index of its block, lifetime.
 pub(super) type Mark = (usize, Ttl);
 
-/// How surely the previous turn's entry is still there, where the shadow cache knows of none.
+/// How surely the previous turn's entry is still there, where the shadow cache knows of none and the
+/// request still has all of it.
 const UNSEEN: f64 = 0.1;
 /// What an anchor is worth for which no use is known, per token below it: just enough to fill a
 /// slot that nothing better wants.
 const SPARE: f64 = 1e-4;
+
+/// What it is worth, per token of the request, that the last entry is read by a marker at its very
+/// place and not by looking back: more than any number of such anchors.
+const EXACT: f64 = 1e-3;
 
 /// What a set of markers is worth.
 #[derive(Debug, Clone, Copy, Default)]
@@ -59,7 +64,7 @@ impl<'a> Worth<'a> {
             .take_while(|b| b.section == Section::Tools);
         let unseen = || {
             let end = previous_end(situation).filter(|end| *end < view.blocks.len())?;
-            Some((end, UNSEEN))
+            Some((end, UNSEEN * situation.outlook.all))
         };
         Self {
             situation,
@@ -89,6 +94,11 @@ impl<'a> Worth<'a> {
         });
         if let Some((at, sure)) = found.filter(|(_, sure)| *sure < 1.0) {
             value.spare += sure * tokens(at) * (self.input - self.read);
+        }
+        if let Some((entry, _)) = found
+            && usable().any(|(at, _)| *at == entry)
+        {
+            value.spare += EXACT * tokens(last) * self.input;
         }
         let found = found.filter(|(_, sure)| *sure >= 1.0).map(|(at, _)| at);
         let have = found.map_or(0.0, tokens);
