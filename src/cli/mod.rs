@@ -10,6 +10,7 @@ pub mod check;
 pub mod demo;
 pub mod doctor;
 mod reach;
+pub mod replay;
 pub mod report;
 pub mod run;
 pub mod serve;
@@ -34,6 +35,8 @@ pub enum Command {
     Serve(serve::Args),
     /// Show runs, turns and spend from the trace database
     Report(report::Args),
+    /// Send recorded traffic through caching policies: what would each have cost?
+    Replay(replay::Args),
     /// Run scripted agents against a simulated provider and report what the cache saved
     Demo(demo::Args),
     /// Run a command (an agent) through the gateway, starting one if needed
@@ -52,6 +55,7 @@ pub fn main(cli: Cli) -> ExitCode {
     let result = match cli.command {
         Command::Serve(args) => serve::main(args),
         Command::Report(args) => report::main(args),
+        Command::Replay(args) => replay::main(args),
         Command::Demo(args) => demo::main(args),
         Command::Run(args) => run::main(args),
         Command::Doctor(args) => doctor::main(args),

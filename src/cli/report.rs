@@ -17,12 +17,12 @@ use super::EXIT_USAGE;
 use crate::store::{By, Filter, Questions, Sqlite, Totals};
 
 mod json;
-mod money;
+pub(super) mod money;
 mod show;
-mod table;
+pub(super) mod table;
 #[cfg(test)]
 mod tests;
-mod when;
+pub(super) mod when;
 
 /// Runs in a table when nobody says how many.
 const TABLE_RUNS: usize = 20;

@@ -7,5 +7,6 @@ mod accounting;
 mod agents;
 mod cli_config;
 mod docker;
+mod replay;
 mod support;
 mod wire;

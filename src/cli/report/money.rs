@@ -9,7 +9,7 @@ const TABLE_DIGITS: usize = 4;
 const UNIT: u128 = USD / 10_u128.pow(TABLE_DIGITS as u32);
 
 /// The amount for a table, rounded half away from zero. What is not nothing does not look like it.
-pub(super) fn short(pico: i128) -> String {
+pub(in crate::cli) fn short(pico: i128) -> String {
     let units = (pico.unsigned_abs() + UNIT / 2) / UNIT;
     match (pico, units) {
         (0, _) => "$0".into(),

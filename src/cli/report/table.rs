@@ -5,21 +5,21 @@ const MAX_CELL: usize = 48;
 
 /// How a column stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Align {
+pub(in crate::cli) enum Align {
     Left,
     Right,
 }
 
 /// Rows under a head.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(in crate::cli) struct Table {
     head: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// A table with these columns.
-    pub(super) fn new(head: &[(&'static str, Align)]) -> Self {
+    pub(in crate::cli) fn new(head: &[(&'static str, Align)]) -> Self {
         Self {
             head: head.to_vec(),
             rows: Vec::new(),
@@ -27,12 +27,12 @@ impl Table {
     }
 
     /// Adds a row; cells beyond the head are not shown.
-    pub(super) fn row(&mut self, cells: Vec<String>) {
+    pub(in crate::cli) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
     /// The text, every line ended. A column without any content is left out.
-    pub(super) fn render(&self) -> String {
+    pub(in crate::cli) fn render(&self) -> String {
         let rows: Vec<Vec<String>> = self
             .rows
             .iter()
@@ -74,7 +74,7 @@ fn width(text: &str) -> usize {
 }
 
 /// A value from the outside as it may be printed: nothing that steers a terminal, nothing endless.
-pub(super) fn clean(text: &str) -> String {
+pub(in crate::cli) fn clean(text: &str) -> String {
     let safe: Vec<char> = text
         .chars()
         .map(|c| match c {
@@ -99,7 +99,7 @@ pub(super) fn clean(text: &str) -> String {
 }
 
 /// A number of tokens in at most five characters: `950`, `12.3k`, `1.2M`.
-pub(super) fn count(n: u64) -> String {
+pub(in crate::cli) fn count(n: u64) -> String {
     const UNITS: [(u64, &str); 4] = [
         (1_000_000_000_000, "T"),
         (1_000_000_000, "G"),
@@ -139,7 +139,7 @@ pub(super) fn duration(ms: u64) -> String {
 }
 
 /// A ratio in per cent.
-pub(super) fn percent(ratio: f64) -> String {
+pub(in crate::cli) fn percent(ratio: f64) -> String {
     format!("{:.1}%", ratio * 100.0)
 }
 

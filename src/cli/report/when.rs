@@ -57,7 +57,7 @@ fn ago_ms(text: &str) -> Option<i64> {
 
 impl When {
     /// The moment in UTC milliseconds.
-    pub(super) fn at_ms(&self, now_ms: i64, zone: &TimeZone) -> anyhow::Result<i64> {
+    pub(in crate::cli) fn at_ms(&self, now_ms: i64, zone: &TimeZone) -> anyhow::Result<i64> {
         match self {
             Self::Ago(ms) => Ok(now_ms.saturating_sub(*ms)),
             Self::Day(date) => Ok(date
