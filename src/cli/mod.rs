@@ -11,6 +11,7 @@ pub mod check;
 pub mod demo;
 pub mod doctor;
 mod reach;
+pub mod replay;
 pub mod report;
 pub mod run;
 pub mod serve;
@@ -37,6 +38,8 @@ pub enum Command {
     Report(report::Args),
     /// Show what broke the prompt cache, and what was written for nothing
     Audit(audit::Args),
+    /// Send recorded traffic through caching policies: what would each have cost?
+    Replay(replay::Args),
     /// Run scripted agents against a simulated provider and report what the cache saved
     Demo(demo::Args),
     /// Run a command (an agent) through the gateway, starting one if needed
@@ -56,6 +59,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Serve(args) => serve::main(args),
         Command::Report(args) => report::main(args),
         Command::Audit(args) => audit::main(args),
+        Command::Replay(args) => replay::main(args),
         Command::Demo(args) => demo::main(args),
         Command::Run(args) => run::main(args),
         Command::Doctor(args) => doctor::main(args),

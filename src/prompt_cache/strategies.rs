@@ -485,4 +485,4 @@ fn salts(recorded: &Recorded) -> [u64; 3] {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

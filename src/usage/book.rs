@@ -201,6 +201,14 @@ impl PriceBook {
         }
     }
 
+    /// What `model` of `provider` costs per token at `at_ms` (UTC) when its prompt is so many tokens
+    /// long; some models have dearer tiers for long prompts. `None` without a known price.
+    #[must_use]
+    pub fn rates_for(&self, provider: &str, model: &str, prompt: u64, at_ms: i64) -> Option<Rates> {
+        let sheet = self.card(provider, model)?.sheet(at_ms)?;
+        Some(rates(sheet.prices(prompt.into())))
+    }
+
     /// The card of a spelling. `None` only for what cannot be a model's name.
     pub(super) fn card(&self, provider: &str, model: &str) -> Option<Arc<Card>> {
         if model.trim().is_empty()

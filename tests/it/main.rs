@@ -8,5 +8,6 @@ mod agents;
 mod cache;
 mod cli_config;
 mod docker;
+mod replay;
 mod support;
 mod wire;

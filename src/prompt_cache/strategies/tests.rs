@@ -2,7 +2,7 @@ use super::*;
 use crate::prompt_cache::trail::Setting;
 use crate::provider::view::Role;
 
-pub(in crate::prompt_cache) const RATES: Rates = Rates {
+pub(crate) const RATES: Rates = Rates {
     input_pico: 1_000,
     output_pico: 5_000,
     read_pico: 100,
@@ -12,7 +12,7 @@ pub(in crate::prompt_cache) const RATES: Rates = Rates {
 
 /// A request of a thread at a time, in blocks of (hash, tokens); the first is the system prompt,
 /// then user and assistant take turns.
-pub(in crate::prompt_cache) fn request(at_ms: i64, thread: u32, blocks: &[(u64, u32)]) -> Recorded {
+pub(crate) fn request(at_ms: i64, thread: u32, blocks: &[(u64, u32)]) -> Recorded {
     let step = |(index, (hash, len)): (usize, &(u64, u32))| Step {
         hash: *hash,
         len: *len,
@@ -53,7 +53,7 @@ pub(in crate::prompt_cache) fn request(at_ms: i64, thread: u32, blocks: &[(u64, 
     }
 }
 
-pub(in crate::prompt_cache) fn mark(at: u32, ttl: Ttl) -> Mark {
+pub(crate) fn mark(at: u32, ttl: Ttl) -> Mark {
     Mark {
         at,
         ttl: Some(ttl),

@@ -5,7 +5,7 @@ use crate::provider::json;
 use crate::provider::view::{Block, BlockKind, History, Message, RequestView, Role};
 use crate::proxy::Shared;
 use crate::proxy::account::{self, Account, hex};
-use crate::run::{Arrival, Identity, Search, identify};
+use crate::run::{Arrival, Identity, NoSearch, Search, identify};
 use crate::trace::{CallResult, CallStatus, Inspection};
 
 use super::Asking;
@@ -122,7 +122,7 @@ pub(super) fn place_unread(
         body: xxhash_rust::xxh3::xxh3_128(body),
         now_ms: shared.clock.utc_ms(),
     };
-    let seat = shared.registry.arrive(&arrival, &Unread);
+    let seat = shared.registry.arrive(&arrival, &NoSearch);
     account.seated(seat, None, body.len());
     if let Some(record) = account.record() {
         record.agent = identity.agent;
@@ -176,18 +176,6 @@ impl Search for Looking<'_> {
     fn messages(&self) -> Vec<Hash> {
         let newest_first = self.view.messages.iter().rev().take(MAX_SEARCHED_MESSAGES);
         newest_first.filter_map(|m| self.telling(m)).collect()
-    }
-}
-
-/// A body that could not be read has nothing to be found by.
-struct Unread;
-
-impl Search for Unread {
-    fn opening_texts(&self) -> Vec<Hash> {
-        Vec::new()
-    }
-    fn messages(&self) -> Vec<Hash> {
-        Vec::new()
     }
 }
 

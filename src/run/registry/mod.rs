@@ -77,6 +77,19 @@ pub trait Search {
     fn messages(&self) -> Vec<Hash>;
 }
 
+/// For a body that has nothing to be found by, or could not be read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoSearch;
+
+impl Search for NoSearch {
+    fn opening_texts(&self) -> Vec<Hash> {
+        Vec::new()
+    }
+    fn messages(&self) -> Vec<Hash> {
+        Vec::new()
+    }
+}
+
 /// A request's place.
 #[derive(Debug, Clone)]
 pub struct Seat {

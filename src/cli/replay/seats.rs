@@ -1,0 +1,193 @@
+//! Bodies as the gateway sees them: looked at, and seated in runs and threads.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use http::HeaderMap;
+
+use super::line::Line;
+use crate::prompt_cache::chain::{Hash, Hasher};
+use crate::prompt_cache::trail::{Betas, Mark, Trail, short};
+use crate::provider::anthropic::request::view;
+use crate::provider::view::{History, RequestView, Role, Ttl, Unmarkable};
+use crate::run::{Answered, Arrival, Identity, Labels, Registry, identify};
+
+/// Hashes are compared within one replay only, and the same input gives the same output: the
+/// secret of an installation has no part in it.
+const SECRET: [u8; 32] = *b"prefixgate replay, no secret....";
+/// Beta features that stand for the fast mode begin so.
+const FAST_BETA: &str = "fast-mode-";
+
+/// A request that was looked at.
+pub(super) struct Looked {
+    pub(super) at_ms: i64,
+    pub(super) scope: u64,
+    pub(super) trail: Trail,
+    pub(super) unmarkable: Box<[Option<Unmarkable>]>,
+    pub(super) prompt_tokens: Option<u64>,
+    identity: Identity,
+    trace: Option<String>,
+    /// Chain hash after each message.
+    borders: Vec<Hash>,
+    root: Hash,
+    model_root: Hash,
+    first: Option<Hash>,
+    has_history: bool,
+    history: History,
+    body: u128,
+}
+
+/// Looks at bodies.
+pub(super) struct Eyes(Hasher);
+
+impl Default for Eyes {
+    fn default() -> Self {
+        Self(Hasher::new(SECRET))
+    }
+}
+
+impl Eyes {
+    /// Looks at one.
+    ///
+    /// # Errors
+    /// Why it is no request that could be looked at.
+    pub(super) fn look(&self, line: &Line, at_ms: i64) -> Result<Looked, String> {
+        let hasher = &self.0;
+        let view = view(&line.body).map_err(|fault| format!("the body: {fault}"))?;
+        if view.blocks.is_empty() {
+            return Err("the body: no blocks".into());
+        }
+        if let History::Continues(_) = view.history {
+            return Err("the body: its history is held by the provider".into());
+        }
+        let scope = hasher.keyed("credential", credential(&line.headers));
+        let chain = hasher.chain(&line.body, &view, &scope);
+        let labels = Labels {
+            run: line.run.clone(),
+            ..Labels::default()
+        };
+        let identity = identify::identify(&line.headers, &labels, &view.ids, |raw| {
+            let hash = hasher.keyed("id", raw);
+            hash.iter().take(8).map(|b| format!("{b:02x}")).collect()
+        });
+        let blocks =
+            |m: &crate::provider::view::Message| m.blocks.start as usize..m.blocks.end as usize;
+        let first = view.messages.first().map(|message| {
+            let hashes = chain.blocks.get(blocks(message)).unwrap_or_default();
+            hasher.keyed("first", hashes.as_flattened())
+        });
+        let ends = view.messages.iter().map(|m| m.blocks.end as usize);
+        let borders = ends
+            .map(|end| match end.checked_sub(1) {
+                Some(last) => chain.at.get(last).copied().unwrap_or(chain.root),
+                None => chain.root,
+            })
+            .collect();
+        let betas = betas(hasher, &line.headers);
+        let model = view.model.as_deref().unwrap_or_default();
+        let marks = marks(&view);
+        Ok(Looked {
+            at_ms,
+            scope: short(&scope),
+            trail: Trail::new(hasher, &line.body, &view, &chain, betas, marks),
+            unmarkable: view.blocks.iter().map(|block| block.unmarkable).collect(),
+            prompt_tokens: line.prompt_tokens,
+            identity,
+            trace: identify::trace_session(&line.headers),
+            borders,
+            root: chain.root,
+            model_root: hasher.extend(chain.root, model.as_bytes()),
+            first,
+            has_history: view.messages.iter().any(|m| m.role == Role::Assistant),
+            history: view.history.clone(),
+            body: xxhash_rust::xxh3::xxh3_128(&line.body),
+        })
+    }
+}
+
+/// Finds runs and threads. Requests come in the order of time.
+#[derive(Default)]
+pub(super) struct Seats {
+    registry: Registry,
+    threads: HashMap<(Arc<str>, Arc<str>), u32>,
+}
+
+impl Seats {
+    /// The run's name and the thread's number.
+    pub(super) fn seat(&mut self, looked: &Looked) -> (Arc<str>, u32) {
+        let ends: Vec<usize> = (1..=looked.borders.len()).collect();
+        let arrival = Arrival {
+            identity: &looked.identity,
+            trace: looked.trace.clone(),
+            chain: &looked.borders,
+            borders: &ends,
+            root: Some(looked.root),
+            model_root: Some(looked.model_root),
+            first: looked.first,
+            newest: None,
+            has_history: looked.has_history,
+            history: &looked.history,
+            body: looked.body,
+            now_ms: looked.at_ms,
+        };
+        let seat = self.registry.arrive(&arrival, &crate::run::NoSearch);
+        self.registry.answered(
+            &seat,
+            Answered {
+                ok: true,
+                end: looked.borders.last().copied(),
+                now_ms: looked.at_ms,
+                ..Answered::default()
+            },
+        );
+        let next = u32::try_from(self.threads.len()).unwrap_or(u32::MAX);
+        let key = (seat.run_id.clone(), seat.thread_id.clone());
+        let thread = *self.threads.entry(key).or_insert(next);
+        (seat.run_id, thread)
+    }
+}
+
+/// What was sent to prove who asks; recordings often have it blotted out, which is as good.
+fn credential(headers: &HeaderMap) -> &[u8] {
+    let named = |name| headers.get(name).map(http::HeaderValue::as_bytes);
+    named("x-api-key")
+        .or_else(|| named("authorization"))
+        .unwrap_or_default()
+}
+
+fn betas(hasher: &Hasher, headers: &HeaderMap) -> Betas {
+    let lists = headers.get_all("anthropic-beta").iter();
+    let mut all: Vec<&str> = lists
+        .filter_map(|list| list.to_str().ok())
+        .flat_map(|list| list.split(','))
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    Betas {
+        hash: short(&hasher.keyed("betas", all.join(",").as_bytes())),
+        fast: all.iter().any(|name| name.starts_with(FAST_BETA)),
+    }
+}
+
+/// The client's breakpoints; the automatic one stands on the last block that may carry one.
+fn marks(view: &RequestView) -> Vec<Mark> {
+    let mark = |at: usize, ttl: Option<Ttl>| Mark {
+        at: u32::try_from(at).unwrap_or(u32::MAX),
+        ttl,
+        ours: false,
+    };
+    let blocks = view.blocks.iter().enumerate();
+    let mut marks: Vec<Mark> = blocks
+        .filter_map(|(at, block)| Some(mark(at, block.marker?.ttl)))
+        .collect();
+    if let Some(auto) = view.auto_marker {
+        let place = view.blocks.iter().rposition(|block| {
+            matches!(block.unmarkable, None | Some(Unmarkable::Unknown)) || block.marker.is_some()
+        });
+        marks.extend(place.map(|at| mark(at, auto.ttl)));
+        marks.sort_by_key(|mark| mark.at);
+    }
+    marks
+}
