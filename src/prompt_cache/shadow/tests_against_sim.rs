@@ -303,19 +303,14 @@ impl World {
             "{expected:?} {:?}",
             request.trail.marks
         );
-        for known in [
+        let all = [
             expected.read,
             expected.alive,
             expected.expired,
             expected.pending,
-        ] {
-            if let Some(known) = known {
-                assert!(
-                    known
-                        .tokens
-                        .is_none_or(|tokens| tokens == tokens_at(&known))
-                );
-            }
+        ];
+        for known in all.iter().flatten() {
+            assert!(known.tokens.is_none_or(|tokens| tokens == tokens_at(known)));
         }
         self.sent += 1;
         self.reads += usize::from(said.read > 0);
