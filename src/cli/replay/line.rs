@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::provider::anthropic::response::{Limits, Reader, Shape};
 use crate::provider::json;
+use crate::provider::view::Ttl;
 
 /// Seconds from which on a time must be in milliseconds: the year 5138.
 const ABSURD_SECONDS: f64 = 1e11;
@@ -170,13 +171,13 @@ fn answered(raw: &RawValue) -> Option<u64> {
     };
     let mut reader = Reader::new(Shape::Unlabelled { status: 200 }, Limits::default());
     reader.feed(text.as_bytes());
-    reader.end(None);
+    // Only the sum counts here, so that the lifetime of unsplit writes does not matter.
+    reader.end(Some(Ttl::M5));
     let usage = reader.answer().metered.usage;
-    let written = usage.written().or(usage.write_5m).unwrap_or(0);
     usage
         .uncached?
         .checked_add(usage.read.unwrap_or(0))?
-        .checked_add(written)
+        .checked_add(usage.written().unwrap_or(0))
 }
 
 #[cfg(test)]

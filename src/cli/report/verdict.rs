@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::prompt_cache::verdict::{Reason, Verdict, What, Whose};
+use crate::prompt_cache::advice::advice;
+use crate::prompt_cache::verdict::{Verdict, Whose};
 use crate::trace::{CacheRecord, RequestKind, TurnRecord};
 use crate::usage::usd;
 
@@ -132,41 +133,13 @@ impl From<&CacheRecord> for CacheJson {
 
 /// What a developer can do about it, in a sentence.
 pub(in crate::cli) fn advice_of(verdict: &Verdict) -> Option<String> {
-    let place = verdict.first_changed.as_deref().unwrap_or("the prompt");
-    let advice = match verdict.reason? {
-        Reason::Model => "each model has a cache of its own: keep one model for a conversation",
-        Reason::Speed => "each speed has a cache of its own: keep one for a conversation",
-        Reason::Beta => "send the same beta features on every turn",
-        Reason::Parameter => return Some(format!("send {place} alike on every turn")),
-        Reason::Tools | Reason::System | Reason::Messages => {
-            return Some(match verdict.what {
-                Some(What::Clock | What::Counter | What::Id) => {
-                    format!("what changes every turn at {place} belongs behind the last breakpoint")
-                }
-                Some(What::ToolsReordered) => "send the tools in the same order every time".into(),
-                Some(What::KeyOrder | What::Escapes | What::Whitespace) => {
-                    format!("serialise {place} the same way every time")
-                }
-                Some(What::Compaction) => {
-                    "a summary starts a new prefix: compact seldom, and while the old one is still \
-                     cached"
-                        .into()
-                }
-                _ => format!("leave {place} as it was, and put what is new at the end"),
-            });
-        }
-        Reason::Expired => {
-            "the pause outlived the entry: a lifetime of 1h pays where such pauses are usual"
-        }
-        Reason::Concurrent => {
-            "let the first of parallel requests begin to answer before the others are sent"
-        }
-        Reason::Lookback => "set a breakpoint where the previous turn set its last one",
-        Reason::BelowMinimum => "nothing to do: this model does not cache so short a prefix",
-        Reason::NoMarker => "set a breakpoint, or let prefixgate do it (policy fill)",
-        Reason::Evicted | Reason::NotWritten => {
-            "nothing in the request explains it: when it goes on, ask the provider"
-        }
-    };
-    Some(advice.to_owned())
+    let path = verdict.first_changed.as_deref();
+    let reason = verdict.reason?;
+    Some(advice(
+        reason,
+        verdict.what,
+        path,
+        verdict.offset,
+        &verdict.detail,
+    ))
 }

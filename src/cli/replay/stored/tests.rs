@@ -1,6 +1,7 @@
 use super::*;
 use crate::prompt_cache::strategies::tests::request;
-use crate::store::test_turn;
+use crate::store::{test_store, test_turn};
+use crate::trace::{Entry, Sink as _};
 
 fn trail(turns: u64) -> Trail {
     let blocks: Vec<_> = (0..=turns * 2 + 1).map(|n| (n, 100)).collect();
@@ -30,4 +31,16 @@ fn only_full_counts_are_exact() {
     assert_eq!(exact, turn.usage.prompt());
     turn.usage_estimated = true;
     assert_eq!(taken(&turn, trail(1), 0, 0).prompt_tokens, None);
+}
+
+#[test]
+fn turns_without_blocks_are_left_out_and_counted() {
+    let (dir, mut store) = test_store();
+    let turns = (1..=3).map(|n| Entry::Turn(Box::new(test_turn("r", n))));
+    store.write(&turns.collect::<Vec<_>>()).unwrap();
+    let gathered = gather(dir.path(), Some("r"), None).unwrap();
+    assert!(gathered.requests.is_empty());
+    assert_eq!(gathered.sources[0].bad, 3);
+    assert_eq!(gathered.notes, ["3 turns left out: no blocks recorded"]);
+    assert!(gather(dir.path(), Some("other"), None).is_err());
 }
