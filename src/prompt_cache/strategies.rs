@@ -220,6 +220,12 @@ impl Request {
         (*self.after.get(block)? as usize).checked_sub(1)
     }
 
+    /// The block at whose end a position stands.
+    fn block_of(&self, position: usize) -> usize {
+        self.after
+            .partition_point(|after| *after as usize <= position)
+    }
+
     /// Whether a block may carry a marker.
     #[must_use]
     pub fn markable(&self, block: usize) -> bool {
@@ -319,6 +325,18 @@ impl Traffic {
     }
 }
 
+/// What a policy may know when a request arrives.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen<'a> {
+    /// The requests before it, in order.
+    pub earlier: &'a [Tally],
+    /// Index of the block at which the longest entry ends that lives on its path, whether or not a
+    /// marker will find it.
+    pub read_at: Option<usize>,
+    /// The lifetime of the living entry at the end of tools and system.
+    pub head_ttl: Option<Ttl>,
+}
+
 /// Tokens and cost of each request under a policy, in the order of [`Traffic::requests`].
 #[must_use]
 pub fn replay(traffic: &Traffic, policy: Policy) -> Vec<Tally> {
@@ -330,25 +348,29 @@ pub fn replay(traffic: &Traffic, policy: Policy) -> Vec<Tally> {
         Policy::SystemTail => simulate(traffic, |request, _| choose::system_tail(request)),
         Policy::Fill => {
             let mut fill = choose::Fill::default();
-            simulate(traffic, |request, earlier| {
-                fill.marks(traffic, request, earlier)
-            })
+            simulate(traffic, |request, seen| fill.marks(traffic, request, &seen))
         }
         Policy::Optimum => optimum::optimum(traffic),
     }
 }
 
-/// The same for any choice of breakpoints: `choose` is given each request in order, and the
-/// tallies of those before it.
+/// The same for any choice of breakpoints: `choose` is given each request in order, and what can
+/// be known by then.
 #[must_use]
 pub fn simulate(
     traffic: &Traffic,
-    mut choose: impl FnMut(&Request, &[Tally]) -> Vec<Mark>,
+    mut choose: impl FnMut(&Request, Seen<'_>) -> Vec<Mark>,
 ) -> Vec<Tally> {
     let mut cache = Cache::new(traffic.nodes);
     let mut tallies = Vec::with_capacity(traffic.requests.len());
     for request in &traffic.requests {
-        let marks = choose(request, &tallies);
+        let (longest, head_ttl) = cache.alive(request);
+        let seen = Seen {
+            earlier: &tallies,
+            read_at: longest.map(|position| request.block_of(position)),
+            head_ttl,
+        };
+        let marks = choose(request, seen);
         let mut placed: Vec<(usize, Ttl)> = marks
             .iter()
             // A lifetime that this version does not know is taken for the provider's default.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::prompt_cache::advice::advice;
-use crate::prompt_cache::verdict::{Verdict, Whose};
+use crate::prompt_cache::verdict::{Reason, Verdict, What, Whose};
 use crate::trace::{CacheRecord, RequestKind, TurnRecord};
 use crate::usage::usd;
 

@@ -95,6 +95,21 @@ impl Cache {
         }
     }
 
+    /// The longest living entry on a request's path, by position, and the lifetime of the one at
+    /// the end of tools and system.
+    pub(super) fn alive(&mut self, request: &Request) -> (Option<usize>, Option<Ttl>) {
+        let now = request.recorded.at_ms;
+        self.settle(now);
+        let living = |at: &usize| {
+            let node = request.positions.get(*at)?.node;
+            self.entries[node as usize].filter(|entry| entry.expires_ms > now)
+        };
+        let longest = (0..request.positions.len()).rfind(|at| living(at).is_some());
+        let head = (request.recorded.trail.head as usize).checked_sub(1);
+        let head = head.and_then(|block| living(&request.position_of(block)?));
+        (longest, head.map(|entry| entry.ttl))
+    }
+
     /// Takes up what has become readable.
     fn settle(&mut self, now: i64) {
         while let Some(Reverse((begins, node, ttl, expires_ms))) = self.pending.peek().copied() {

@@ -2,8 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+<<<<<<< HEAD
 use super::{Request, Tally, Traffic};
 use crate::prompt_cache::habits::{Kind, Outlook};
+=======
+use super::{Request, Seen, Traffic};
+>>>>>>> h-replay
 use crate::prompt_cache::plan::{self, Situation};
 use crate::prompt_cache::trail::{Mark, Trail};
 use crate::provider::view::{
@@ -69,11 +73,11 @@ impl Fill {
         &mut self,
         traffic: &Traffic,
         request: &Request,
-        earlier: &[Tally],
+        seen: &Seen<'_>,
     ) -> Vec<Mark> {
         let trail = &request.recorded.trail;
         let known = self.threads.get(&request.recorded.thread).copied();
-        let previous = known.and_then(|thread| Some((thread, earlier.get(thread.last)?)));
+        let previous = known.and_then(|thread| Some((thread, seen.earlier.get(thread.last)?)));
         let mut thread = known.unwrap_or_default();
         if let Some((_, tally)) = previous {
             thread.unread_writes = match (tally.read, tally.written()) {
@@ -85,7 +89,7 @@ impl Fill {
         let before = known.and_then(|thread| traffic.requests().get(thread.last));
         let previous_end = before.and_then(|before| grown_from(trail, &before.recorded.trail));
         thread.turns += 1;
-        thread.last = earlier.len();
+        thread.last = seen.earlier.len();
         self.threads.insert(request.recorded.thread, thread);
         let head = (trail.head as usize).checked_sub(1);
         let root = head.and_then(|block| request.position_of(block));

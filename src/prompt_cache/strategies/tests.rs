@@ -245,15 +245,11 @@ fn searches_of_the_provider_stand_behind_the_tools() {
     let mut without = growing(1, 0, 1).remove(0);
     without.at_ms = 2_000;
     let traffic = Traffic::new(vec![with, without]);
-    let marks = |_: &Request, _: &[Tally]| vec![mark(1, Ttl::M5)];
     // In the second the end of the tools is the block before.
     let mut turn = 0;
-    let tallies = simulate(&traffic, |request, earlier| {
+    let tallies = simulate(&traffic, |_, _| {
         turn += 1;
-        match turn {
-            1 => marks(request, earlier),
-            _ => vec![mark(0, Ttl::M5)],
-        }
+        vec![mark(2 - turn, Ttl::M5)]
     });
     assert_eq!((tallies[0].write_5m, tallies[1].read), (50, 50));
 }
@@ -293,4 +289,17 @@ fn words_of_policies() {
         assert_eq!(policy.as_str().parse(), Ok(policy));
     }
     assert!("best".parse::<Policy>().unwrap_err().contains("as_sent"));
+}
+
+#[test]
+fn a_policy_sees_what_lives() {
+    let traffic = Traffic::new(growing(3, 20_000, 2));
+    let mut all = Vec::new();
+    let tallies = simulate(&traffic, |_, seen| {
+        all.push((seen.read_at, seen.head_ttl));
+        vec![mark(2, Ttl::H1), mark(3, Ttl::M5)]
+    });
+    let living = (Some(3), Some(Ttl::H1));
+    assert_eq!(all, [(None, None), living, living]);
+    assert_eq!(tallies.len(), 3);
 }
