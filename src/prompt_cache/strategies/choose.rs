@@ -2,12 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-<<<<<<< HEAD
-use super::{Request, Tally, Traffic};
-use crate::prompt_cache::habits::{Kind, Outlook};
-=======
 use super::{Request, Seen, Traffic};
->>>>>>> h-replay
+use crate::prompt_cache::habits::{Kind, Outlook};
+use crate::prompt_cache::plan::{self, Situation};
 use crate::prompt_cache::plan::{self, Situation};
 use crate::prompt_cache::trail::{Mark, Trail};
 use crate::provider::view::{
