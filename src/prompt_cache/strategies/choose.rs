@@ -5,7 +5,6 @@ use std::collections::{HashMap, HashSet};
 use super::{Request, Seen, Traffic};
 use crate::prompt_cache::habits::{Kind, Outlook};
 use crate::prompt_cache::plan::{self, Situation};
-use crate::prompt_cache::plan::{self, Situation};
 use crate::prompt_cache::trail::{Mark, Trail};
 use crate::provider::view::{
     Block, Form, Marker, MarkerSpelling, Message, RequestView, Section, Span, Spelling, Ttl,
