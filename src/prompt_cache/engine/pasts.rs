@@ -83,6 +83,7 @@ mod tests {
             response_id: None,
             model_served: None,
             stop_reason: None,
+            client_order: None,
         })
     }
 

@@ -4,7 +4,7 @@
 use crate::config::{CachePolicy, NativeDiagnostics};
 use crate::prompt_cache::chain::{Chain, Hash};
 use crate::prompt_cache::diagnosis;
-use crate::prompt_cache::habits::{self, Kind, Question};
+use crate::prompt_cache::habits::{self, Kind, Question, Within};
 use crate::prompt_cache::plan::{self, Plan, Situation};
 use crate::prompt_cache::shadow::Levels;
 use crate::prompt_cache::splice::Splice;
@@ -13,7 +13,7 @@ use crate::provider::anthropic;
 use crate::provider::view::{History, RequestView, Section, Ttl};
 use crate::proxy::Shared;
 use crate::proxy::account::Account;
-use crate::proxy::audit::Watched;
+use crate::proxy::audit::{Helped, Watched};
 use crate::trace::Placed;
 
 use super::Asking;
@@ -35,6 +35,7 @@ pub(super) fn watch(
     body: &[u8],
     view: &RequestView,
     chain: Chain,
+    client_order: Option<u64>,
 ) -> Sent {
     let now_ms = shared.clock.utc_ms();
     let Some(seat) = account.seat().cloned() else {
@@ -72,7 +73,17 @@ pub(super) fn watch(
         bytes_per_token_milli: ratio,
         beside: seat.turn == 1 && &*seat.thread_id != "main",
         asked_native: view.diagnostics,
+        client_asked: view.diagnostics,
         names_previous: view.diagnostics && view.ids.previous_message.is_some(),
+        rates: facts.rates,
+        next: Within { m5: 0.0, h1: 0.0 },
+        helped: Helped {
+            client_order,
+            waited: None,
+            resumed: shared
+                .keeper
+                .resumed(&(seat.run_id.clone(), seat.thread_id.clone())),
+        },
     };
     let outlook = shared.engine.outlook(
         habits::Arrival {
@@ -95,6 +106,7 @@ pub(super) fn watch(
             now_ms,
         },
     );
+    watched.next = outlook.next;
     let mut sent = Sent::default();
     if policy != CachePolicy::Off && whole {
         let alive = shared.engine.look(&watched.look(now_ms)).alive;
