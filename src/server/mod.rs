@@ -176,6 +176,11 @@ impl Gateway {
         self.admin
     }
 
+    /// Looks at the clock again, for what is due. For clocks that are moved by hand.
+    pub fn look_at_clock(&self) {
+        self.shared.keeper.look();
+    }
+
     /// Stops accepting, lets running turns end (for the configured time), and stores all records.
     pub async fn shutdown(self) {
         self.shutdown_unless(std::future::pending()).await;

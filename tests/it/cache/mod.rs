@@ -1,5 +1,6 @@
 //! The prompt-cache engine through the real path: client, gateway, simulated provider.
 
+mod helpers;
 mod verdicts;
 
 use serde_json::{Value, json};

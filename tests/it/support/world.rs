@@ -76,6 +76,12 @@ impl World {
         }
     }
 
+    /// Moves the time on, and lets the gateway do what is due.
+    pub fn pass(&self, ms: u64) {
+        self.clock.advance(ms);
+        self.gateway.as_ref().unwrap().look_at_clock();
+    }
+
     pub fn proxy(&self) -> SocketAddr {
         self.gateway.as_ref().unwrap().proxy_addr()
     }
