@@ -557,7 +557,6 @@ impl Open {
                 turn_id: record.id,
                 calls: asked.collect(),
                 prompt: prompt.map(|tokens| (tokens, self.body_bytes)),
-                cache: record.usage.read.zip(record.usage.written()),
                 now_ms,
             },
         );
