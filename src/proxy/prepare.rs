@@ -93,10 +93,15 @@ pub fn prepare(
         client_order,
     );
     account.set_ttl(common_ttl(&view, &sent.placed));
+    let continues = matches!(view.history, History::Continues(_));
+    if !reordered && sent.splices.is_empty() {
+        // As it came, encoded or not.
+        return untouched(continues);
+    }
     Prepared {
-        edited: reordered || !sent.splices.is_empty(),
+        edited: true,
         pieces: splice::apply(&decoded, &sent.splices),
-        continues: matches!(view.history, History::Continues(_)),
+        continues,
     }
 }
 

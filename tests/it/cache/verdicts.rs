@@ -90,10 +90,7 @@ async fn the_memory_outlives_the_process() {
     let verdict = record.cache.verdict.clone().unwrap();
     assert_eq!(verdict.status, Status::Miss, "{record:#?}");
     assert_eq!(verdict.reason, Some(Reason::System));
-    assert_eq!(
-        verdict.first_changed.as_deref(),
-        Some("system[0]"),
-        "its text is not kept"
-    );
+    assert_eq!(verdict.first_changed.as_deref(), Some("system[0].text"));
+    assert_eq!(verdict.offset, None, "its text is not kept");
     talk.messages.push(user("x"));
 }
