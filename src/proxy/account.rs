@@ -182,10 +182,10 @@ impl Account {
 
     /// The head of a good answer has arrived.
     pub fn began(&mut self) {
-        if let Some(watched) = self.watched() {
-            self.shared.engine.began(watched.turn);
-        }
         if let Some(open) = &mut self.open {
+            if let Some(watched) = &mut open.watched {
+                watched.began(&self.shared);
+            }
             for lead in open.leads.drain(..) {
                 lead.began();
             }

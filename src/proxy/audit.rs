@@ -35,7 +35,8 @@ pub struct Watched {
     pub app: u64,
     /// Its blocks, with its breakpoints as sent.
     pub trail: Trail,
-    /// The chain after each block; empty when the provider holds the history.
+    /// The chain after each block; empty when the provider holds the history, and once the answer
+    /// has begun.
     pub at: Vec<Hash>,
     /// What separates its entries from others.
     pub levels: Levels,
@@ -137,6 +138,13 @@ impl Watched {
         let own = self.trail.marks.iter().filter(|mark| !mark.ours);
         let own = own.copied().collect();
         self.sent(shared, own, now_ms);
+    }
+
+    /// The head of a good answer has arrived. Nothing is sent again from here on, and an answer may
+    /// take long.
+    pub fn began(&mut self, shared: &Shared) {
+        shared.engine.began(self.turn);
+        self.at = Vec::new();
     }
 
     /// The request as the shadow cache looks at it.

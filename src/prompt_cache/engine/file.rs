@@ -83,6 +83,9 @@ impl Engine {
             let (thread, past) = from.thread().ok_or(Damaged::Content("threads"))?;
             drop(lock(&engine.pasts).put(thread, Arc::new(past)));
         }
+        if !from.0.is_empty() {
+            return Err(Damaged::Content("threads"));
+        }
         Ok(engine)
     }
 }
