@@ -6,7 +6,7 @@
 use bytes::Bytes;
 
 use super::splice::Splice;
-use super::verdict::{Reason, Status, Verdict};
+use super::verdict::{Reason, Status, Verdict, Whose};
 use crate::provider::view::{DIAGNOSIS_NONE, Diagnosis, History, RequestView};
 
 /// Longest id of an answer that is put into a question, in bytes.
@@ -66,7 +66,12 @@ pub fn agrees(native: Diagnosis, compared: bool, verdict: &Verdict) -> Option<bo
             (_, native) => Some(native == Diagnosis::NoDifference),
         };
     };
+    let by_provider = verdict.whose == Some(Whose::Provider);
     match reason {
+        // It compares what was sent: what the provider brought about needs no difference there.
+        Reason::Model | Reason::Messages if by_provider && native == Diagnosis::NoDifference => {
+            Some(true)
+        }
         Reason::Model | Reason::Speed => same(native, Diagnosis::Model),
         Reason::Tools => same(native, Diagnosis::Tools),
         Reason::System => same(native, Diagnosis::System),

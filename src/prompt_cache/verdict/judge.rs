@@ -262,7 +262,11 @@ fn cause(facts: &Facts<'_>, read: u64) -> Cause {
             Section::System => Reason::System,
             Section::Messages => Reason::Messages,
         };
-        let mut cause = Cause::new(reason, Whose::Client, change.detail.clone());
+        let whose = match sent_all_the_same(facts.now, &past.trail, change) {
+            true => Whose::Provider,
+            false => Whose::Client,
+        };
+        let mut cause = Cause::new(reason, whose, change.detail.clone());
         cause.by_change = true;
         return cause;
     }
@@ -274,6 +278,16 @@ fn cause(facts: &Facts<'_>, read: u64) -> Cause {
         );
     }
     unexplained(facts)
+}
+
+/// Whether the client sent the missing block, and the model left it out.
+fn sent_all_the_same(now: &Trail, past: &Trail, change: &Change) -> bool {
+    let missing = past.steps.get(change.before as usize);
+    change.what == What::ThinkingDropped
+        && missing.is_some_and(|missing| {
+            let mut left_out = now.steps.iter().filter(|step| !step.counts);
+            left_out.any(|step| step.hash == missing.hash)
+        })
 }
 
 /// The lifetime of what the previous turn left was over, and nobody else had renewed it.

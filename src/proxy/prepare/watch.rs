@@ -8,7 +8,7 @@ use crate::prompt_cache::habits::{self, Kind, Question};
 use crate::prompt_cache::plan::{self, Plan, Situation};
 use crate::prompt_cache::shadow::Levels;
 use crate::prompt_cache::splice::Splice;
-use crate::prompt_cache::trail::{Betas, Mark, Trail, short};
+use crate::prompt_cache::trail::{self, Betas, Mark, Trail, short};
 use crate::provider::anthropic;
 use crate::provider::view::{History, RequestView, Section, Ttl};
 use crate::proxy::Shared;
@@ -34,7 +34,7 @@ pub(super) fn watch(
     asking: &Asking<'_>,
     body: &[u8],
     view: &RequestView,
-    chain: Chain,
+    mut chain: Chain,
 ) -> Sent {
     let now_ms = shared.clock.utc_ms();
     let Some(seat) = account.seat().cloned() else {
@@ -50,6 +50,11 @@ pub(super) fn watch(
     let whole = !matches!(view.history, History::Continues(_));
     let client: Vec<Mark> = plan::client_marks(view);
     let mut trail = Trail::new(&shared.hasher, body, view, &chain, betas, client);
+    let dropped = dropped_thinking(model, body, view);
+    if !dropped.is_empty() {
+        trail.leave_out(&dropped);
+        chain.leave_out(&shared.hasher, view.head_len(), &dropped);
+    }
     if !whole {
         // What it stands behind is not in it.
         trail.steps = Box::default();
@@ -217,6 +222,16 @@ fn marks_after(view: &RequestView, plan: &Plan) -> Vec<Mark> {
     }));
     marks.sort_by_key(|mark| mark.at);
     marks
+}
+
+/// The blocks that the model leaves out of this prompt. A request that says itself what becomes of
+/// its thinking is taken to keep it.
+fn dropped_thinking(model: &str, body: &[u8], view: &RequestView) -> Vec<usize> {
+    let told = || memchr::memmem::find(body, b"\"clear_thinking").is_some();
+    match anthropic::thinking::drops_thinking(model) && !told() {
+        true => trail::earlier_thinking(view),
+        false => Vec::new(),
+    }
 }
 
 /// The beta features that the headers ask for.
