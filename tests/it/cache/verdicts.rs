@@ -1,20 +1,10 @@
 //! Each verdict, and each reason, as a client would cause it.
 
 use prefixgate::prompt_cache::verdict::{Reason, Status, What};
-use prefixgate::trace::TurnRecord;
 use serde_json::json;
 
-use super::{Talk, user};
+use super::{Talk, told, user};
 use crate::support::world::{MINUTE, World};
-
-fn told(turn: &TurnRecord) -> (Status, Option<Reason>) {
-    let verdict = turn
-        .cache
-        .verdict
-        .as_ref()
-        .unwrap_or_else(|| panic!("{turn:#?}"));
-    (verdict.status, verdict.reason)
-}
 
 #[tokio::test]
 async fn a11_a_growing_conversation_is_extended() {
