@@ -267,7 +267,7 @@ async fn what_cannot_be_read_is_not_judged() {
     let mut talk = Talk::new("s");
     world.turn("r", &talk.body()).await;
     for (body, headers, why) in [
-        ("{\"model\": \"claude", vec![], "not_json"),
+        ("{\"model\": \"claude", vec![], "json_cut_short"),
         (
             "abc",
             vec!["content-encoding: compress"],

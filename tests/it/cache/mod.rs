@@ -1,5 +1,6 @@
 //! The prompt-cache engine through the real path: client, gateway, simulated provider.
 
+mod cases;
 mod changes;
 mod lineages;
 mod quiet;

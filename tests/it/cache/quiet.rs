@@ -8,13 +8,34 @@ use serde_json::{Value, json};
 use super::{Talk, told, verdict};
 use crate::support::world::World;
 
+/// JSON as clients write it: the type of a block before its content. In another order a text block
+/// counts as another one.
+fn type_first(value: &Value) -> String {
+    match value {
+        Value::Object(members) => {
+            let (mut first, rest): (Vec<_>, Vec<_>) =
+                members.iter().partition(|(key, _)| *key == "type");
+            first.extend(rest);
+            let members = first
+                .iter()
+                .map(|(key, value)| format!("{}:{}", json!(key), type_first(value)));
+            format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+        }
+        Value::Array(items) => {
+            let items = items.iter().map(type_first);
+            format!("[{}]", items.collect::<Vec<_>>().join(","))
+        }
+        other => other.to_string(),
+    }
+}
+
 /// Sends `talk`, then `respell(grown)`, and wants everything read.
 async fn unbroken(name: &str, talk: Talk, respell: impl Fn(Value) -> String) {
     let world = World::watching().await;
     let mut talk = talk;
-    world.turn("r", &talk.body()).await;
+    world.turn_of("r", &[], &type_first(&talk.body())).await;
     talk.grow("next");
-    let before = world.turn("r", &talk.body()).await;
+    let before = world.turn_of("r", &[], &type_first(&talk.body())).await;
     assert_eq!(told(&before), (Status::Extended, None), "{name}");
     talk.grow("last");
     let record = world.turn_of("r", &[], &respell(talk.body())).await;
@@ -39,7 +60,7 @@ async fn markers_that_move_are_no_change() {
             .remove("cache_control");
         body["tools"][2]["cache_control"] = json!({"type": "ephemeral"});
         body["messages"][4]["content"][1]["cache_control"] = json!({"type": "ephemeral"});
-        body.to_string()
+        type_first(&body)
     })
     .await;
     unbroken("automatic", Talk::rich("s"), |mut body| {
@@ -49,7 +70,7 @@ async fn markers_that_move_are_no_change() {
             .unwrap();
         last[0].as_object_mut().unwrap().remove("cache_control");
         body["cache_control"] = json!({"type": "ephemeral"});
-        body.to_string()
+        type_first(&body)
     })
     .await;
 }
@@ -67,12 +88,13 @@ async fn spellings_of_one_meaning_are_no_change() {
             let result = body["messages"][2]["content"][0]["content"].take();
             body["messages"][2]["content"][0]["content"] =
                 json!([{"type": "text", "text": result}]);
-            body.to_string()
+            type_first(&body)
         },
     )
     .await;
     unbroken("white space outside of strings", Talk::rich("s"), |body| {
-        serde_json::to_string_pretty(&body).unwrap()
+        let spaced = type_first(&body).replace("\",\"", "\" ,\n \t\"");
+        spaced.replace("\":", "\" :  ")
     })
     .await;
     unbroken(
@@ -91,7 +113,7 @@ async fn spellings_of_one_meaning_are_no_change() {
         body["output_config"] = json!({"effort": "high"});
         body["temperature"] = json!(1.0);
         body["max_tokens"] = json!(100);
-        body.to_string()
+        type_first(&body)
     })
     .await;
 }
@@ -104,7 +126,7 @@ async fn attribution_text_is_no_part_of_the_prompt() {
         .insert(0, json!({"type": "text", "text": attribution}));
     unbroken("attribution", talk, |mut body| {
         body["system"][0]["text"] = json!("x-anthropic-billing-header: cc_version=2.1; cch=bbbbb;");
-        body.to_string()
+        type_first(&body)
     })
     .await;
 }
@@ -121,7 +143,7 @@ async fn a10_deferred_tools_are_no_part_of_the_prompt() {
         let more =
             json!({"name": "mcp__x__r", "defer_loading": true, "input_schema": {"type": "object"}});
         body["tools"].as_array_mut().unwrap().insert(0, more);
-        body.to_string()
+        type_first(&body)
     })
     .await;
 }
