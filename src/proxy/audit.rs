@@ -314,8 +314,10 @@ impl Watched {
         match verdict {
             Ok(verdict) => {
                 let native = record.native_diagnosis.as_deref().map(meaning);
-                cache.native_agrees = native
-                    .and_then(|native| diagnosis::agrees(native, self.names_previous, &verdict));
+                let changed = self.compared.change.is_some();
+                cache.native_agrees = native.and_then(|native| {
+                    diagnosis::agrees(native, self.names_previous, changed, &verdict)
+                });
                 cache.verdict = Some(verdict);
             }
             Err(why) => cache.unjudged = Some(why),

@@ -61,6 +61,7 @@ pub fn prepare(
         Err(reason) => {
             if let Some(record) = account.record() {
                 record.inspection = Inspection::NotInspected(reason);
+                record.cache.unjudged = Some(reason);
             }
             shared.metrics.plan_skipped("not_inspected");
             place::place_unread(shared, account, asking, body);
