@@ -91,7 +91,8 @@ pub enum Policy {
     SystemTail,
     /// What prefixgate's planner adds to the client's own.
     Fill,
-    /// The least that any choice could have cost with the whole future known; see [`optimum`].
+    /// The least that any choice could have cost with the whole future known, if no prefix may change
+    /// its lifetime; see [`optimum`].
     Optimum,
 }
 
