@@ -7,11 +7,7 @@ use crate::prompt_cache::diagnosis;
 use crate::prompt_cache::engine::{Request, marks_after};
 use crate::prompt_cache::plan::{self, Plan};
 use crate::prompt_cache::splice::Splice;
-<<<<<<< HEAD
-use crate::prompt_cache::trail::{Betas, short};
-=======
-use crate::prompt_cache::trail::{self, Betas, Mark, Trail, short};
->>>>>>> h2-tests
+use crate::prompt_cache::trail::{Betas, earlier_thinking, short};
 use crate::provider::anthropic;
 use crate::provider::view::{RequestView, Section, Ttl};
 use crate::proxy::Shared;
@@ -37,12 +33,8 @@ pub(super) fn watch(
     asking: &Asking<'_>,
     body: &[u8],
     view: &RequestView,
-<<<<<<< HEAD
     chain: Chain,
     client_order: Option<u64>,
-=======
-    mut chain: Chain,
->>>>>>> h2-tests
 ) -> Sent {
     let now_ms = shared.clock.utc_ms();
     let Some(seat) = account.seat().cloned() else {
@@ -54,23 +46,7 @@ pub(super) fn watch(
     let ratio = seat
         .bytes_per_token_milli
         .unwrap_or(facts.bytes_per_token_milli);
-<<<<<<< HEAD
-=======
-    let betas = betas(asking);
-    let whole = !matches!(view.history, History::Continues(_));
-    let client: Vec<Mark> = plan::client_marks(view);
-    let mut trail = Trail::new(&shared.hasher, body, view, &chain, betas, client);
     let dropped = dropped_thinking(model, body, view);
-    if !dropped.is_empty() {
-        trail.leave_out(&dropped);
-        chain.leave_out(&shared.hasher, view.head_len(), &dropped);
-    }
-    if !whole {
-        // What it stands behind is not in it.
-        trail.steps = Box::default();
-        trail.marks = Vec::new();
-    }
->>>>>>> h2-tests
     let thread = short(&shared.hasher.keyed("thread", &thread_name(&seat)));
     let app = app(shared, account, asking, body, view);
     let prepared = shared.engine.prepare(
@@ -79,6 +55,7 @@ pub(super) fn watch(
             body,
             view,
             betas: betas(asking),
+            left_out: &dropped,
             thread,
             turn: seat.turn,
             app,
@@ -191,47 +168,16 @@ fn note(shared: &Shared, account: &mut Account, view: &RequestView, plan: &Plan,
     record.markers_added = placed.collect();
 }
 
-<<<<<<< HEAD
-=======
-/// All breakpoints of the request as it is sent.
-fn marks_after(view: &RequestView, plan: &Plan) -> Vec<Mark> {
-    let removed = |mark: &Mark| plan.removed.contains(&(mark.at as usize));
-    let top = if plan.removed_top {
-        view.auto_marker
-    } else {
-        None
-    };
-    let mut marks: Vec<Mark> = plan::client_marks(view)
-        .into_iter()
-        .filter(|mark| !removed(mark))
-        .filter(|mark| {
-            top.is_none()
-                || view
-                    .blocks
-                    .get(mark.at as usize)
-                    .is_some_and(|b| b.marker.is_some())
-        })
-        .collect();
-    marks.extend(plan.placed.iter().map(|(index, ttl)| Mark {
-        at: u32::try_from(*index).unwrap_or(u32::MAX),
-        ttl: Some(*ttl),
-        ours: true,
-    }));
-    marks.sort_by_key(|mark| mark.at);
-    marks
-}
-
 /// The blocks that the model leaves out of this prompt. A request that says itself what becomes of
 /// its thinking is taken to keep it.
 fn dropped_thinking(model: &str, body: &[u8], view: &RequestView) -> Vec<usize> {
     let told = || memchr::memmem::find(body, b"\"clear_thinking").is_some();
     match anthropic::thinking::drops_thinking(model) && !told() {
-        true => trail::earlier_thinking(view),
+        true => earlier_thinking(view),
         false => Vec::new(),
     }
 }
 
->>>>>>> h2-tests
 /// The beta features that the headers ask for.
 fn betas(asking: &Asking<'_>) -> Betas {
     let (hash, fast) = anthropic::betas(asking.headers);

@@ -1,15 +1,12 @@
 //! The prompt-cache engine through the real path: client, gateway, simulated provider.
 
-<<<<<<< HEAD
-mod helpers;
-=======
 mod cases;
 mod changes;
+mod helpers;
 mod lineages;
 mod quiet;
 mod reasons;
 mod thinking;
->>>>>>> h2-tests
 mod verdicts;
 
 use prefixgate::prompt_cache::verdict::{Reason, Status, Verdict};

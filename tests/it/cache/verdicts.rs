@@ -81,11 +81,6 @@ async fn the_memory_outlives_the_process() {
     assert_eq!(verdict.status, Status::Miss, "{record:#?}");
     assert_eq!(verdict.reason, Some(Reason::System));
     assert_eq!(verdict.first_changed.as_deref(), Some("system[0].text"));
-<<<<<<< HEAD
-    assert_eq!(verdict.offset, None, "its text is not kept");
-    talk.messages.push(user("x"));
-=======
     // Its text is not kept.
     assert_eq!((verdict.offset, verdict.what), (None, Some(What::Unknown)));
->>>>>>> h2-tests
 }
