@@ -4,7 +4,7 @@
 //! JSON is one object with a member for each section. Money in it is a decimal string and exact;
 //! unknown is `null`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
@@ -14,11 +14,13 @@ use super::EXIT_USAGE;
 use super::report::verdict::advice_of;
 use super::report::when::When;
 use super::report::{MAX_ROWS, now_ms, print, zone};
-use crate::prompt_cache::verdict::Verdict;
+use crate::prompt_cache::verdict::{Reason, Verdict, What};
 use crate::store::{
     Agreement, By, Culprit, CulpritBy, Culprits, Duplicates, Filter, Questions, Sqlite, StoreError,
     Totals, Unreads, Verdicts,
 };
+
+use crate::usage::usd_short;
 
 mod json;
 mod show;
@@ -178,6 +180,41 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
     let store = Sqlite::open_read(&data_dir)?;
     print(&answer(&store, &args, now_ms())?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What broke the cache of a run most, in two lines; nothing when nothing did.
+///
+/// # Errors
+/// There is no trace database, or it cannot be read.
+pub fn worst(data_dir: &Path, run: &str) -> anyhow::Result<Option<String>> {
+    let store = Sqlite::open_read(data_dir)?;
+    let filter = Filter {
+        run: Some(run.to_owned()),
+        ..Filter::all(1)
+    };
+    let culprits = store.culprits(CulpritBy::Culprit, &filter, &TimeZone::UTC)?;
+    Ok(culprits.rows.first().map(|worst| {
+        let place = worst
+            .path
+            .as_deref()
+            .map_or(String::new(), |path| format!(" at {path}"));
+        let what = worst
+            .what
+            .map(What::as_str)
+            .or(worst.reason.map(Reason::as_str));
+        let lost = worst
+            .pico
+            .known
+            .map_or("an unknown sum".to_owned(), |pico| {
+                usd_short(u64::try_from(pico).unwrap_or(u64::MAX))
+            });
+        let advice = advice_on(worst).unwrap_or_default();
+        format!(
+            "{run}: the cache broke {} times{place} ({}), which cost {lost}.\n  -> {advice}",
+            worst.count,
+            what.unwrap_or("unknown"),
+        )
+    }))
 }
 
 /// The text of an audit.

@@ -108,6 +108,9 @@ async fn play(data_dir: &Path, once: bool, seed: u64) -> anyhow::Result<()> {
     println!();
     crate::cli::report::print_runs(data_dir, false)?;
     println!("\n{}", conclusion(&runs(data_dir)?));
+    if let Some(worst) = crate::cli::audit::worst(data_dir, BREAKER)? {
+        println!("{worst}");
+    }
     if !once {
         let gateway = gateway(data_dir, &sim, CachePolicy::Fill).await?;
         println!("\nserving until Ctrl-C:");

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::prompt_cache::verdict::Status;
 use crate::trace::{Outcome, RequestKind, TurnRecord};
 
 /// Logs a finished request: turns at `info`, the rest at `debug`.
@@ -94,6 +95,9 @@ fn line(r: &TurnRecord) -> String {
         let end = if r.markers_added.len() == 1 { "" } else { "s" };
         let _ = write!(out, " | {how} {} marker{end}", r.markers_added.len());
     }
+    if let Some(broken) = broken(r) {
+        let _ = write!(out, " | {broken}");
+    }
     if r.attempt > 1 {
         let _ = write!(out, " | attempt {}", r.attempt);
     }
@@ -101,6 +105,34 @@ fn line(r: &TurnRecord) -> String {
         let _ = write!(out, " | {warning}");
     }
     out
+}
+
+/// What broke the prompt cache in this turn, where, and what that cost.
+fn broken(r: &TurnRecord) -> Option<String> {
+    let verdict = r.cache.verdict.as_ref()?;
+    if !matches!(verdict.status, Status::Miss | Status::Partial) {
+        return None;
+    }
+    let mut out = format!("cache {}", verdict.status.as_str());
+    if let Some(reason) = verdict.reason {
+        let _ = write!(out, ": {}", reason.as_str());
+    }
+    if let Some(what) = verdict.what {
+        let _ = write!(out, ", {}", what.as_str());
+    }
+    if let Some(path) = &verdict.first_changed {
+        let _ = write!(out, " at {path}");
+        if let Some(offset) = verdict.offset {
+            let _ = write!(out, ":{offset}");
+        }
+    }
+    if let Some(lost) = verdict.lost_tokens {
+        let _ = write!(out, ", {} lost", tokens(lost));
+    }
+    if let Some(pico) = verdict.lost_pico {
+        let _ = write!(out, " ({})", crate::usage::usd_short(pico));
+    }
+    Some(out)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "rounded for reading")]
@@ -123,7 +155,37 @@ fn seconds(us: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::one_line;
+    use super::{broken, one_line};
+    use crate::prompt_cache::verdict::{Reason, Status, Verdict, What, Whose};
+    use crate::trace::{RequestKind, TurnRecord};
+
+    #[test]
+    fn a_break_is_said_in_a_few_words() {
+        let mut record = TurnRecord::begin(uuid::Uuid::nil(), RequestKind::Turn, "u", 0);
+        assert_eq!(broken(&record), None);
+        let verdict = Verdict {
+            status: Status::Miss,
+            reason: Some(Reason::System),
+            first_changed: Some("system[0].text".into()),
+            offset: Some(23),
+            what: Some(What::Clock),
+            detail: String::new(),
+            whose: Some(Whose::Client),
+            lost_tokens: Some(12_300),
+            lost_pico: Some(42_000_000_000),
+            excerpt: None,
+        };
+        record.cache.verdict = Some(verdict.clone());
+        assert_eq!(
+            broken(&record).unwrap(),
+            "cache miss: system, clock at system[0].text:23, 12.3k lost ($0.042)"
+        );
+        record.cache.verdict = Some(Verdict {
+            status: Status::Extended,
+            ..verdict
+        });
+        assert_eq!(broken(&record), None);
+    }
 
     #[test]
     fn a_name_cannot_break_the_line() {
