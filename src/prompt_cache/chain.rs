@@ -36,6 +36,21 @@ pub struct Chain {
     pub root: Hash,
 }
 
+impl Chain {
+    /// The chain with some blocks of the conversation left out, as with those outside of the prefix.
+    pub fn leave_out(&mut self, hasher: &Hasher, head: usize, blocks: &[usize]) {
+        let mut link = self.root;
+        for (index, hash) in self.blocks.iter().enumerate().skip(head) {
+            if blocks.binary_search(&index).is_err() {
+                link = hasher.extend(link, hash);
+            }
+            if let Some(at) = self.at.get_mut(index) {
+                *at = link;
+            }
+        }
+    }
+}
+
 /// Hashes blocks, and remembers the hashes of blocks it has seen.
 pub struct Hasher {
     labelled: Sha256,

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 
 use super::splice::Splice;
-use super::verdict::{Reason, Status, Verdict};
+use super::verdict::{Reason, Status, Verdict, Whose};
 use crate::provider::view::{DIAGNOSIS_NONE, Diagnosis, History, RequestView};
 
 /// Longest id of an answer that is put into a question, in bytes.
@@ -53,9 +53,10 @@ pub fn recorded(said: Option<&str>, asked: bool, answered: bool) -> Option<&str>
 
 /// Whether the provider's diagnosis says the same as the verdict; `None` where they cannot be
 /// compared. `compared` is whether the request named an earlier answer: without one the provider
-/// compares nothing, and its silence says nothing.
+/// compares nothing, and its silence says nothing. `changed`: the prompts differ, which need not
+/// have cost anything.
 #[must_use]
-pub fn agrees(native: Diagnosis, compared: bool, verdict: &Verdict) -> Option<bool> {
+pub fn agrees(native: Diagnosis, compared: bool, changed: bool, verdict: &Verdict) -> Option<bool> {
     if !compared || native == Diagnosis::Nothing {
         return None;
     }
@@ -63,15 +64,23 @@ pub fn agrees(native: Diagnosis, compared: bool, verdict: &Verdict) -> Option<bo
         return match (verdict.status, native) {
             // Nothing is known of an earlier turn, or nothing was there to be lost.
             (Status::Cold | Status::NotCacheable, _) | (_, Diagnosis::Unavailable) => None,
+            (_, native) if changed && native != Diagnosis::NoDifference => None,
             (_, native) => Some(native == Diagnosis::NoDifference),
         };
     };
+    let by_provider = verdict.whose == Some(Whose::Provider);
     match reason {
+        // It compares what was sent: what the provider brought about needs no difference there.
+        Reason::Model | Reason::Messages if by_provider && native == Diagnosis::NoDifference => {
+            Some(true)
+        }
         Reason::Model | Reason::Speed => same(native, Diagnosis::Model),
         Reason::Tools => same(native, Diagnosis::Tools),
         Reason::System => same(native, Diagnosis::System),
         Reason::Messages => same(native, Diagnosis::Messages),
-        Reason::Parameter | Reason::Beta => Some(native == Diagnosis::Unavailable),
+        Reason::Parameter => Some(native == Diagnosis::Unavailable),
+        // "Model" stands for all that separates whole caches, the speed among it.
+        Reason::Beta => Some(matches!(native, Diagnosis::Unavailable | Diagnosis::Model)),
         // "It was all there": a difference that the provider names contradicts that.
         Reason::Evicted if native == Diagnosis::Unavailable => None,
         Reason::Evicted => Some(native == Diagnosis::NoDifference),
@@ -189,7 +198,7 @@ mod tests {
         let table = [
             (Reason::Model, [Y, N, N, N, O, N, O, O]),
             (Reason::Speed, [Y, N, N, N, O, N, O, O]),
-            (Reason::Beta, [N, N, N, N, Y, N, O, O]),
+            (Reason::Beta, [Y, N, N, N, Y, N, O, O]),
             (Reason::Tools, [N, Y, N, N, O, N, O, O]),
             (Reason::System, [N, N, Y, N, O, N, O, O]),
             (Reason::Messages, [N, N, N, Y, O, N, O, O]),
@@ -205,21 +214,35 @@ mod tests {
         for (reason, row) in table {
             let verdict = verdict(Status::Miss, Some(reason));
             for (word, expected) in WORDS.iter().zip(row) {
-                let said = agrees(meaning(word), true, &verdict);
+                let said = agrees(meaning(word), true, true, &verdict);
                 assert_eq!(said, expected, "{word} and {reason:?}");
-                assert_eq!(agrees(meaning(word), false, &verdict), None);
+                assert_eq!(agrees(meaning(word), false, true, &verdict), None);
             }
         }
         for status in [Status::Hit, Status::Extended] {
-            let row = WORDS.map(|word| agrees(meaning(word), true, &verdict(status, None)));
-            assert_eq!(row, [N, N, N, N, O, Y, O, O]);
+            let all = |changed| {
+                WORDS.map(|word| agrees(meaning(word), true, changed, &verdict(status, None)))
+            };
+            assert_eq!(all(false), [N, N, N, N, O, Y, O, O]);
+            // A difference behind everything that was cached costs nothing.
+            assert_eq!(all(true), [O, O, O, O, O, Y, O, O]);
         }
         let cold = verdict(Status::Cold, None);
         assert!(
             WORDS
                 .iter()
-                .all(|w| agrees(meaning(w), true, &cold).is_none())
+                .all(|w| agrees(meaning(w), true, false, &cold).is_none())
         );
+        // What the provider brought about needs no difference in what was sent.
+        for reason in [Reason::Messages, Reason::Model] {
+            let mut by_provider = verdict(Status::Partial, Some(reason));
+            by_provider.whose = Some(Whose::Provider);
+            let said = |word| agrees(meaning(word), true, true, &by_provider);
+            assert_eq!(
+                (said("none"), said("tools_changed")),
+                (Some(true), Some(false))
+            );
+        }
         assert_eq!(meaning("a_word_of_tomorrow"), Diagnosis::Nothing);
     }
 }

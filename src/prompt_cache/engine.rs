@@ -73,7 +73,9 @@ impl Engine {
     pub fn compare(&self, thread: u64, trail: &Trail, body: &[u8], view: &RequestView) -> Compared {
         let past = lock(&self.pasts).get(thread);
         // A conversation that the provider holds shows only what is new.
-        let comparable = past.as_deref().filter(|past| !past.trail.steps.is_empty());
+        let comparable = past
+            .as_deref()
+            .filter(|past| !past.trail.steps.is_empty() && !trail.steps.is_empty());
         let mut keep = lock(&self.keep);
         let change = comparable.and_then(|past| {
             let seen = Seen {

@@ -143,6 +143,15 @@ impl Trail {
         }
     }
 
+    /// Some of its blocks are not part of the prompt, though the client sends them.
+    pub fn leave_out(&mut self, blocks: &[usize]) {
+        for at in blocks {
+            if let Some(step) = self.steps.get_mut(*at) {
+                step.counts = false;
+            }
+        }
+    }
+
     /// The last block with a breakpoint.
     #[must_use]
     pub fn last_mark(&self) -> Option<Mark> {
@@ -210,6 +219,22 @@ impl Past {
             + text(&self.model_served)
             + text(&self.stop_reason)
     }
+}
+
+/// Blocks of thinking before the newest message of the user that is no batch of tool results, in
+/// order: what models that do not keep earlier thinking leave out of the prompt.
+#[must_use]
+pub fn earlier_thinking(view: &RequestView) -> Vec<usize> {
+    let of = |blocks: &std::ops::Range<u32>| blocks.start as usize..blocks.end as usize;
+    let is = |at: usize, kind| view.blocks.get(at).is_some_and(|block| block.kind == kind);
+    let newest = view.messages.iter().rposition(|message| {
+        message.role == Role::User && !of(&message.blocks).any(|at| is(at, BlockKind::ToolResult))
+    });
+    let before = view.messages.iter().take(newest.unwrap_or(0));
+    before
+        .flat_map(|message| of(&message.blocks))
+        .filter(|at| is(*at, BlockKind::Thinking))
+        .collect()
 }
 
 /// The first eight bytes of a hash.

@@ -13,7 +13,7 @@ use crate::prompt_cache::helpers::keep_warm::Pause;
 use crate::prompt_cache::helpers::{self, Saving};
 use crate::prompt_cache::shadow::{Expected, Levels, Look, Outcome as Found};
 use crate::prompt_cache::trail::{self, Mark, Past, Trail};
-use crate::prompt_cache::verdict::{Facts, judge, unread_pico};
+use crate::prompt_cache::verdict::{Facts, Reason, judge, unread_pico};
 use crate::provider::anthropic::diagnosis::meaning;
 use crate::provider::view::{Answer, Ttl};
 use crate::proxy::keep_warm::{Held, Resumed};
@@ -296,7 +296,15 @@ impl Watched {
             price: &price,
         });
         let premium = premium_pico(usage, &price);
-        let twice = settled.found.twice;
+        // Two that wrote the same at the same time: by the books afterwards, or as it was when this
+        // one went out.
+        let concurrent = verdict
+            .as_ref()
+            .is_ok_and(|verdict| verdict.reason == Some(Reason::Concurrent));
+        let twice = settled
+            .found
+            .twice
+            .or(self.expected.pending.filter(|_| concurrent));
         let twice_pico = twice
             .and_then(|known| known.tokens)
             .and_then(|tokens| unread_pico(usage, tokens, &price));
@@ -314,8 +322,10 @@ impl Watched {
         match verdict {
             Ok(verdict) => {
                 let native = record.native_diagnosis.as_deref().map(meaning);
-                cache.native_agrees = native
-                    .and_then(|native| diagnosis::agrees(native, self.names_previous, &verdict));
+                let changed = self.compared.change.is_some();
+                cache.native_agrees = native.and_then(|native| {
+                    diagnosis::agrees(native, self.names_previous, changed, &verdict)
+                });
                 cache.verdict = Some(verdict);
             }
             Err(why) => cache.unjudged = Some(why),

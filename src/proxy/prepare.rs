@@ -61,6 +61,7 @@ pub fn prepare(
         Err(reason) => {
             if let Some(record) = account.record() {
                 record.inspection = Inspection::NotInspected(reason);
+                record.cache.unjudged = Some(reason);
             }
             shared.metrics.plan_skipped("not_inspected");
             place::place_unread(shared, account, asking, body);
@@ -93,10 +94,15 @@ pub fn prepare(
         client_order,
     );
     account.set_ttl(common_ttl(&view, &sent.placed));
+    let continues = matches!(view.history, History::Continues(_));
+    if !reordered && sent.splices.is_empty() {
+        // As it came, encoded or not.
+        return untouched(continues);
+    }
     Prepared {
-        edited: reordered || !sent.splices.is_empty(),
+        edited: true,
         pieces: splice::apply(&decoded, &sent.splices),
-        continues: matches!(view.history, History::Continues(_)),
+        continues,
     }
 }
 

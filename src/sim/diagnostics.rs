@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::cache::Tokens;
 use super::json::Json;
-use super::prompt::{Prompt, Salts, canonical};
+use super::prompt::{self, Prompt, Salts, canonical};
 
 /// Fingerprints kept.
 const MAX_FINGERPRINTS: usize = 10_000;
@@ -41,15 +41,16 @@ impl Fingerprint {
         Self {
             root: salts.root.clone(),
             speed: body.get("speed").is_some_and(|speed| speed.is("fast")),
-            tools: hash(prompt.tools.iter()),
-            system: hash(prompt.system.iter()),
+            tools: hash(prompt.tools.iter().filter(|tool| !prompt::deferred(tool))),
+            system: hash(prompt::system(prompt)),
             blocks: prompt
                 .messages
                 .iter()
                 .flat_map(|message| &message.blocks)
                 .map(|block| hash(std::iter::once(block)))
                 .collect(),
-            parameters: salts.messages.clone(),
+            // Speed is told apart before; the rest of both levels is one answer.
+            parameters: format!("{}\n{}", salts.system, salts.messages),
             tokens,
         }
     }

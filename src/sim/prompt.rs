@@ -253,6 +253,14 @@ fn stripped(index: usize, block: &Json) -> bool {
             .is_some_and(|text| text.starts_with(ATTRIBUTION))
 }
 
+/// The system blocks that are part of the prompt.
+pub fn system(prompt: &Prompt) -> impl Iterator<Item = &Json> {
+    let blocks = prompt.system.iter().enumerate();
+    blocks
+        .filter(|(index, block)| !stripped(*index, block))
+        .map(|(_, block)| block)
+}
+
 /// Settings beside the blocks that decide which prefixes are equal, by level.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Salts {
@@ -375,10 +383,8 @@ pub fn positions(prompt: &Prompt, model: &Model, salts: &Salts) -> Vec<Position>
         }
     }
     walk.mix("system level", &salts.system);
-    for (index, block) in prompt.system.iter().enumerate() {
-        if !stripped(index, block) {
-            walk.push("system", block, false);
-        }
+    for block in system(prompt) {
+        walk.push("system", block, false);
     }
     walk.mix("messages level", &salts.messages);
     let last_text = last_plain_user(&prompt.messages);

@@ -220,6 +220,7 @@ impl Gate {
             body,
             view,
             betas: Betas::default(),
+            left_out: &[],
             thread,
             turn: talk.turns as u32 + 1,
             app: 1,

@@ -165,6 +165,16 @@ impl Fork<'_> {
     }
 
     fn thinking_dropped(&self) -> Change {
+        if let Some(at) = self.left_out() {
+            let path = self.seen.view.blocks.get(at);
+            let path = path.map(|block| self.seen.view.path(block));
+            let detail = "this model drops earlier thinking when a new user text comes";
+            return self.at(
+                What::ThinkingDropped,
+                path.unwrap_or_default(),
+                detail.to_owned(),
+            );
+        }
         let thinking = |trail: &Trail, from: usize| {
             let rest = trail.steps.iter().skip(from);
             rest.filter(|step| step.kind == BlockKind::Thinking).count()
@@ -176,6 +186,14 @@ impl Fork<'_> {
             detail.push_str(&format!("; {} further on", plural(dropped - 1, "more")));
         }
         self.at(What::ThinkingDropped, self.place_of_old(), detail)
+    }
+
+    /// Where the old block still stands, if it was sent and is not part of the prompt any more.
+    fn left_out(&self) -> Option<usize> {
+        let before = self.now.steps.iter().enumerate().take(self.mine).rev();
+        let mut out = before.take_while(|(_, step)| !step.counts);
+        out.find(|(_, step)| step.hash == self.old.hash)
+            .map(|(at, _)| at)
     }
 
     /// Blocks were put in before what was here.

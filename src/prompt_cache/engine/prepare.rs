@@ -20,6 +20,8 @@ pub struct Request<'a> {
     pub view: &'a RequestView,
     /// What the headers add.
     pub betas: Betas,
+    /// Blocks that this model leaves out of its prompt, by their index.
+    pub left_out: &'a [usize],
     /// Hash of its thread, the same after a restart.
     pub thread: u64,
     /// 1-based number of the turn in its thread.
@@ -64,7 +66,7 @@ pub struct Prepared {
 impl Engine {
     /// Compares a request with the previous one of its thread, takes note of it, and plans its
     /// breakpoints. What is sent in the end is told with [`Engine::sent`].
-    pub fn prepare(&self, request: &Request<'_>, chain: Chain) -> Prepared {
+    pub fn prepare(&self, request: &Request<'_>, mut chain: Chain) -> Prepared {
         let Request {
             hasher,
             body,
@@ -78,6 +80,10 @@ impl Engine {
         let whole = !matches!(view.history, History::Continues(_));
         let client = plan::client_marks(view);
         let mut trail = Trail::new(hasher, body, view, &chain, request.betas, client);
+        if !request.left_out.is_empty() {
+            trail.leave_out(request.left_out);
+            chain.leave_out(hasher, view.head_len(), request.left_out);
+        }
         if !whole {
             // What it stands behind is not in it.
             trail.steps = Box::default();

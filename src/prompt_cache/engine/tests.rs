@@ -51,6 +51,7 @@ impl Gate {
             body,
             view: &view,
             betas: Betas::default(),
+            left_out: &[],
             thread,
             turn: number,
             app: 1,

@@ -1,14 +1,17 @@
 //! From facts to a verdict.
 
 use super::{Change, Reason, Status, Verdict, What, Whose};
-use crate::prompt_cache::shadow::Expected;
+use crate::prompt_cache::shadow::{Expected, LOOKBACK};
 use crate::prompt_cache::trail::{Past, Trail};
-use crate::provider::view::{Section, Ttl};
+use crate::provider::view::{BlockKind, Section, Ttl};
 use crate::usage::Usage;
 
 /// Lifetimes in milliseconds.
 const M5_MS: i64 = 5 * 60 * 1000;
 const H1_MS: i64 = 60 * 60 * 1000;
+
+/// What is said of the first turn of a further thread.
+const BESIDE: &str = "shares no prefix with the run's other threads: a side call or a sub-agent";
 
 /// What a verdict is made of.
 #[expect(missing_debug_implementations, reason = "holds a function")]
@@ -62,7 +65,8 @@ impl Cause {
 /// The verdict of a turn; `Err` with a stable word when the provider reported too little for one.
 ///
 /// # Errors
-/// `usage_unknown`: neither read nor written tokens were reported.
+/// `usage_unknown`: neither read nor written tokens were reported. `history_held`: something was not
+/// read, and what was sent is not known, because the provider holds the conversation.
 pub fn judge(facts: &Facts<'_>) -> Result<Verdict, &'static str> {
     let usage = facts.usage;
     let (Some(read), Some(written), Some(prompt)) = (usage.read, usage.written(), usage.prompt())
@@ -94,6 +98,10 @@ pub fn judge(facts: &Facts<'_>) -> Result<Verdict, &'static str> {
             Status::Extended
         };
         return Ok(nothing_lost(status));
+    }
+    let unseen = |trail: &Trail| trail.steps.is_empty();
+    if unseen(facts.now) || facts.past.is_some_and(|past| unseen(&past.trail)) {
+        return Err("history_held");
     }
     if there == 0 {
         return Ok(first(facts, written, prompt));
@@ -141,8 +149,16 @@ fn nothing_lost(status: Status) -> Verdict {
 /// Nothing was there to be read, as far as exact counts say.
 fn first(facts: &Facts<'_>, written: u64, prompt: u64) -> Verdict {
     let expected = facts.expected;
+    let beside = facts.past.is_none() && facts.beside;
     if written == 0 {
-        let (reason, detail) = not_written(facts, prompt);
+        let (reason, mut detail) = not_written(facts, prompt);
+        // A side call is there to be asked once: that it is not cached is no fault of the main
+        // conversation, and is said of it beside what it is.
+        let mut status = Status::NotCacheable;
+        if beside && reason == Reason::NoMarker {
+            status = Status::Cold;
+            detail = format!("{BESIDE}; {detail}");
+        }
         return Verdict {
             reason: Some(reason),
             detail,
@@ -151,7 +167,7 @@ fn first(facts: &Facts<'_>, written: u64, prompt: u64) -> Verdict {
                 Reason::NoMarker => Some(Whose::Client),
                 _ => None,
             },
-            ..nothing_lost(Status::NotCacheable)
+            ..nothing_lost(status)
         };
     }
     if facts.past.is_none() && expected.alive.is_some() {
@@ -180,8 +196,8 @@ fn first(facts: &Facts<'_>, written: u64, prompt: u64) -> Verdict {
     }
     let detail = if expected.expired.is_some() {
         "an earlier entry of this prefix had expired"
-    } else if facts.past.is_none() && facts.beside {
-        "shares no prefix with the run's other threads: a side call or a sub-agent"
+    } else if beside {
+        BESIDE
     } else {
         ""
     };
@@ -245,6 +261,7 @@ fn cause(facts: &Facts<'_>, read: u64) -> Cause {
     let level = change.map(|change| change.section);
     if let Some((setting, how)) = setting(&past.trail, facts.now)
         && level.is_none_or(|level| level >= setting.0)
+        && !change.is_some_and(|change| follows(setting.1, how, change, facts.now))
     {
         let (_, name) = setting;
         let reason = if name == "speed" {
@@ -262,7 +279,11 @@ fn cause(facts: &Facts<'_>, read: u64) -> Cause {
             Section::System => Reason::System,
             Section::Messages => Reason::Messages,
         };
-        let mut cause = Cause::new(reason, Whose::Client, change.detail.clone());
+        let whose = match sent_all_the_same(facts.now, &past.trail, change) {
+            true => Whose::Provider,
+            false => Whose::Client,
+        };
+        let mut cause = Cause::new(reason, whose, change.detail.clone());
         cause.by_change = true;
         return cause;
     }
@@ -274,6 +295,29 @@ fn cause(facts: &Facts<'_>, read: u64) -> Cause {
         );
     }
     unexplained(facts)
+}
+
+/// Whether a fact about the whole conversation (it has images, citations) is another one because of
+/// the change of a block: the block is what can be mended.
+fn follows(name: &str, how: &str, change: &Change, now: &Trail) -> bool {
+    let kind = now.steps.get(change.index as usize).map(|step| step.kind);
+    let bears = match name {
+        "images" => [BlockKind::Image, BlockKind::ToolResult],
+        "citations" => [BlockKind::Document, BlockKind::ToolResult],
+        _ => return false,
+    };
+    // What is gone stood at the first change or behind it; what came may as well stand in the tail.
+    how == REMOVED || kind.is_some_and(|kind| bears.contains(&kind))
+}
+
+/// Whether the client sent the missing block, and the model left it out.
+fn sent_all_the_same(now: &Trail, past: &Trail, change: &Change) -> bool {
+    let missing = past.steps.get(change.before as usize);
+    change.what == What::ThinkingDropped
+        && missing.is_some_and(|missing| {
+            let mut left_out = now.steps.iter().filter(|step| !step.counts);
+            left_out.any(|step| step.hash == missing.hash)
+        })
 }
 
 /// The lifetime of what the previous turn left was over, and nobody else had renewed it.
@@ -318,6 +362,9 @@ fn other_model(facts: &Facts<'_>, past: &Past) -> Option<Cause> {
     })
 }
 
+/// What became of a setting that is not there any more.
+const REMOVED: &str = "was removed";
+
 /// The first setting that changed, by the level at which it acts, and how.
 fn setting(before: &Trail, now: &Trail) -> Option<((Section, &'static str), &'static str)> {
     let old = |name| before.settings.iter().find(|s| s.name == name);
@@ -331,7 +378,7 @@ fn setting(before: &Trail, now: &Trail) -> Option<((Section, &'static str), &'st
         .settings
         .iter()
         .filter(|s| new(s.name).is_none())
-        .map(|s| ((s.from, s.name), "was removed"));
+        .map(|s| ((s.from, s.name), REMOVED));
     came.chain(went).min_by_key(|((from, _), _)| *from)
 }
 
@@ -356,10 +403,11 @@ fn unexplained(facts: &Facts<'_>) -> Cause {
             "the request that writes the prefix had not been answered yet",
         );
     }
-    if expected
-        .alive
-        .is_some_and(|alive| i64::from(alive.at) > found)
-    {
+    // That runs of calls or results count once is newer wording, and not kept everywhere: where
+    // something was not read, each block is counted.
+    if expected.alive.is_some_and(|alive| {
+        i64::from(alive.at) > found || !within_reach(facts.now, alive.at as usize)
+    }) {
         return Cause::new(
             Reason::Lookback,
             Whose::Client,
@@ -371,6 +419,15 @@ fn unexplained(facts: &Facts<'_>) -> Cause {
         Whose::Provider,
         "the prefix is the same and in time, and the provider did not read it",
     )
+}
+
+/// Whether a breakpoint finds what ends at this block, if every block counts.
+fn within_reach(now: &Trail, at: usize) -> bool {
+    let marks = now.marks.iter().map(|mark| mark.at as usize);
+    marks.filter(|mark| *mark >= at).any(|mark| {
+        let between = now.steps.get(at..=mark).unwrap_or_default();
+        between.iter().filter(|step| step.counts).count() <= LOOKBACK
+    })
 }
 
 /// What so many tokens that were not read cost more than reading them would have, in pico-USD: the

@@ -5,6 +5,7 @@ pub mod error;
 pub mod request;
 pub mod response;
 mod stream;
+pub mod thinking;
 mod usage;
 mod wire;
 

@@ -7,7 +7,7 @@ use crate::prompt_cache::diagnosis;
 use crate::prompt_cache::engine::{Request, marks_after};
 use crate::prompt_cache::plan::{self, Plan};
 use crate::prompt_cache::splice::Splice;
-use crate::prompt_cache::trail::{Betas, short};
+use crate::prompt_cache::trail::{Betas, earlier_thinking, short};
 use crate::provider::anthropic;
 use crate::provider::view::{RequestView, Section, Ttl};
 use crate::proxy::Shared;
@@ -46,6 +46,7 @@ pub(super) fn watch(
     let ratio = seat
         .bytes_per_token_milli
         .unwrap_or(facts.bytes_per_token_milli);
+    let dropped = dropped_thinking(model, body, view);
     let thread = short(&shared.hasher.keyed("thread", &thread_name(&seat)));
     let app = app(shared, account, asking, body, view);
     let prepared = shared.engine.prepare(
@@ -54,6 +55,7 @@ pub(super) fn watch(
             body,
             view,
             betas: betas(asking),
+            left_out: &dropped,
             thread,
             turn: seat.turn,
             app,
@@ -164,6 +166,16 @@ fn note(shared: &Shared, account: &mut Account, view: &RequestView, plan: &Plan,
         })
     });
     record.markers_added = placed.collect();
+}
+
+/// The blocks that the model leaves out of this prompt. A request that says itself what becomes of
+/// its thinking is taken to keep it.
+fn dropped_thinking(model: &str, body: &[u8], view: &RequestView) -> Vec<usize> {
+    let told = || memchr::memmem::find(body, b"\"clear_thinking").is_some();
+    match anthropic::thinking::drops_thinking(model) && !told() {
+        true => earlier_thinking(view),
+        false => Vec::new(),
+    }
 }
 
 /// The beta features that the headers ask for.

@@ -1,20 +1,10 @@
 //! Each verdict, and each reason, as a client would cause it.
 
 use prefixgate::prompt_cache::verdict::{Reason, Status, What};
-use prefixgate::trace::TurnRecord;
 use serde_json::json;
 
-use super::{Talk, user};
+use super::{Talk, told};
 use crate::support::world::{MINUTE, World};
-
-fn told(turn: &TurnRecord) -> (Status, Option<Reason>) {
-    let verdict = turn
-        .cache
-        .verdict
-        .as_ref()
-        .unwrap_or_else(|| panic!("{turn:#?}"));
-    (verdict.status, verdict.reason)
-}
 
 #[tokio::test]
 async fn a11_a_growing_conversation_is_extended() {
@@ -90,10 +80,7 @@ async fn the_memory_outlives_the_process() {
     let verdict = record.cache.verdict.clone().unwrap();
     assert_eq!(verdict.status, Status::Miss, "{record:#?}");
     assert_eq!(verdict.reason, Some(Reason::System));
-    assert_eq!(
-        verdict.first_changed.as_deref(),
-        Some("system[0]"),
-        "its text is not kept"
-    );
-    talk.messages.push(user("x"));
+    assert_eq!(verdict.first_changed.as_deref(), Some("system[0].text"));
+    // Its text is not kept.
+    assert_eq!((verdict.offset, verdict.what), (None, Some(What::Unknown)));
 }

@@ -2,9 +2,11 @@
 //! hand; everything else is real: sockets, bytes, the store.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use prefixgate::clock::{Clock, ManualClock};
-use prefixgate::config::{CachePolicy, Config, Format, Upstream};
+use prefixgate::config::{CachePolicy, Config, Format, NativeDiagnostics, Upstream};
+use prefixgate::prompt_cache::verdict::Reason;
 use prefixgate::server::Gateway;
 use prefixgate::sim::{Options, Sim};
 use prefixgate::store::{Filter, Questions as _, Sqlite};
@@ -25,11 +27,38 @@ pub struct World {
     gateway: Option<Gateway>,
     config: Config,
     dir: TempDir,
+    compared: AtomicUsize,
 }
 
+/// Reasons that are no changes, and so have no place.
+const PLACELESS: [Reason; 8] = [
+    Reason::Beta,
+    Reason::Expired,
+    Reason::Concurrent,
+    Reason::Lookback,
+    Reason::BelowMinimum,
+    Reason::NoMarker,
+    Reason::Evicted,
+    Reason::NotWritten,
+];
+
 impl World {
-    /// Breakpoints are the client's own: nothing is inserted.
+    /// Breakpoints are the client's own; the provider is asked why it missed, and must say what we
+    /// say.
     pub async fn watching() -> Self {
+        Self::watching_with(Options::default()).await
+    }
+
+    pub async fn watching_with(options: Options) -> Self {
+        Self::with(options, |config| {
+            config.cache = CachePolicy::Off;
+            config.native_diagnostics = NativeDiagnostics::Request;
+        })
+        .await
+    }
+
+    /// Nothing is added to any request.
+    pub async fn untouched() -> Self {
         Self::with(Options::default(), |config| config.cache = CachePolicy::Off).await
     }
 
@@ -73,6 +102,7 @@ impl World {
             gateway: Some(gateway),
             config,
             dir,
+            compared: AtomicUsize::new(0),
         }
     }
 
@@ -80,6 +110,11 @@ impl World {
     pub fn pass(&self, ms: u64) {
         self.clock.advance(ms);
         self.gateway.as_ref().unwrap().look_at_clock();
+    }
+
+    /// Turns whose verdict could be compared with the provider's own diagnosis.
+    pub fn compared(&self) -> usize {
+        self.compared.load(Ordering::Relaxed)
     }
 
     pub fn proxy(&self) -> SocketAddr {
@@ -104,6 +139,13 @@ impl World {
     }
 
     pub async fn ask_with(&self, run: &str, headers: &[&str], body: &Value) -> Reply {
+        let reply = self.send(run, headers, &body.to_string()).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        reply
+    }
+
+    /// Sends these bytes. What arrives without our insertions must be what was sent.
+    pub async fn send(&self, run: &str, headers: &[&str], body: &str) -> Reply {
         let named = format!("x-prefixgate-run: {run}");
         let mut all = vec![
             "x-api-key: sk-test",
@@ -111,9 +153,19 @@ impl World {
             &named,
         ];
         all.extend(headers);
-        let body = body.to_string();
         let reply = Wire::exchange(self.proxy(), "/v1/messages", &all, body.as_bytes()).await;
-        assert_eq!(reply.status, 200, "{}", reply.text());
+        let plain = |text: &str| match self.config.cache {
+            CachePolicy::Off => text.to_owned(),
+            _ => without_markers(text),
+        };
+        let expected = plain(body);
+        let arrived = self.sim.requests();
+        let mut arrived = arrived.iter().rev();
+        assert!(
+            arrived.any(|seen| seen.body == body.as_bytes()
+                || plain(&without_question(&seen.body)) == expected),
+            "no request arrived with the client's bytes"
+        );
         reply
     }
 
@@ -123,10 +175,44 @@ impl World {
     }
 
     pub async fn turn_with(&self, run: &str, headers: &[&str], body: &Value) -> TurnRecord {
+        self.turn_of(run, headers, &body.to_string()).await
+    }
+
+    /// The same with a body as text.
+    pub async fn turn_of(&self, run: &str, headers: &[&str], body: &str) -> TurnRecord {
         let before = self.turns(run).len();
-        self.ask_with(run, headers, body).await;
+        let reply = self.send(run, headers, body).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
         let mut turns = self.recorded(run, before + 1).await;
-        turns.remove(before)
+        let turn = turns.remove(before);
+        self.check(&turn);
+        turn
+    }
+
+    /// What must hold for every turn.
+    fn check(&self, turn: &TurnRecord) {
+        let agrees = turn.cache.native_agrees;
+        assert_ne!(
+            agrees,
+            Some(false),
+            "the provider says another thing: {turn:#?}"
+        );
+        self.compared
+            .fetch_add(usize::from(agrees.is_some()), Ordering::Relaxed);
+        let Some(verdict) = &turn.cache.verdict else {
+            return;
+        };
+        if verdict
+            .reason
+            .is_none_or(|reason| PLACELESS.contains(&reason))
+        {
+            let place = (&verdict.first_changed, verdict.offset, verdict.what);
+            assert_eq!(place, (&None, None, None), "{turn:#?}");
+            assert_eq!(verdict.excerpt, None);
+        }
+        if verdict.reason.is_some() {
+            assert!(!verdict.detail.is_empty(), "{turn:#?}");
+        }
     }
 
     /// The records of a run, once there are so many.
@@ -142,4 +228,21 @@ impl World {
         let store = Sqlite::open_read(&self.data()).unwrap();
         store.turns(run, &Filter::all(10_000), false).unwrap()
     }
+}
+
+/// Takes our question for the provider's diagnosis out.
+fn without_question(body: &[u8]) -> String {
+    let text = String::from_utf8(body.to_vec()).unwrap();
+    let Some(rest) = text.strip_prefix(r#"{"diagnostics":{"previous_message_id":"#) else {
+        return text;
+    };
+    match rest.split_once("},") {
+        Some((_, rest)) => format!("{{{rest}"),
+        None => text,
+    }
+}
+
+fn without_markers(text: &str) -> String {
+    let bare = text.replace(r#","cache_control":{"type":"ephemeral"}"#, "");
+    bare.replace(r#","cache_control":{"type":"ephemeral","ttl":"1h"}"#, "")
 }
