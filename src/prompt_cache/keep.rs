@@ -4,8 +4,7 @@
 //! Kept is a block in its canonical spelling (see [`super::chain`]): two spellings that hash alike
 //! are kept alike, so a comparison never finds a marker or white space between tokens.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::by_hash::ByHash;
@@ -34,9 +33,9 @@ pub struct Keep {
     limit: usize,
     used: usize,
     blocks: ByHash<u64, Entry>,
-    /// Each block once, by the time at which it was queued. A block that was used since then is
+    /// Each block once, with the time at which it was queued. A block that was used since then is
     /// queued again when its turn to go comes.
-    queue: BinaryHeap<Reverse<(u64, u64)>>,
+    queue: VecDeque<(u64, u64)>,
     now: AtomicU64,
     names: ByHash<u64, Box<str>>,
     older_names: ByHash<u64, Box<str>>,
@@ -66,7 +65,7 @@ impl Keep {
             limit,
             used: 0,
             blocks: ByHash::default(),
-            queue: BinaryHeap::new(),
+            queue: VecDeque::new(),
             now: AtomicU64::new(0),
             names: ByHash::default(),
             older_names: ByHash::default(),
@@ -115,7 +114,7 @@ impl Keep {
         while self.used + size > self.limit && self.evict() {}
         let stamp = self.tick();
         self.used += size;
-        self.queue.push(Reverse((stamp, hash)));
+        self.queue.push_back((stamp, hash));
         self.blocks.insert(
             hash,
             Entry {
@@ -175,15 +174,15 @@ impl Keep {
         self.now.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Gives up the block that was not used for longest; false if there is none.
+    /// Gives up the block that was not used for longest, or for about as long; false if there is none.
     fn evict(&mut self) -> bool {
-        while let Some(Reverse((stamp, hash))) = self.queue.pop() {
+        while let Some((stamp, hash)) = self.queue.pop_front() {
             let Some(entry) = self.blocks.get(&hash) else {
                 continue;
             };
             let used_at = entry.used_at.load(Ordering::Relaxed);
             if used_at > stamp {
-                self.queue.push(Reverse((used_at, hash)));
+                self.queue.push_back((used_at, hash));
                 continue;
             }
             self.used -= entry.bytes.len() + ENTRY_BYTES;
