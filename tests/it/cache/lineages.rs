@@ -271,7 +271,7 @@ async fn what_cannot_be_read_is_not_judged() {
         (
             "abc",
             vec!["content-encoding: compress"],
-            "unknown_encoding",
+            "encoding_unknown",
         ),
     ] {
         let before = world.turns("r").len();

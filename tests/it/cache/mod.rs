@@ -2,6 +2,7 @@
 
 mod cases;
 mod changes;
+mod kept;
 mod lineages;
 mod quiet;
 mod reasons;

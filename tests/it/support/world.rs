@@ -9,7 +9,7 @@ use prefixgate::config::{CachePolicy, Config, Format, NativeDiagnostics, Upstrea
 use prefixgate::prompt_cache::verdict::Reason;
 use prefixgate::server::Gateway;
 use prefixgate::sim::{Options, Sim};
-use prefixgate::store::{Filter, Questions as _, Sqlite};
+use prefixgate::store::{Filter, Questions as _, Sqlite, Unreads};
 use prefixgate::trace::TurnRecord;
 use prefixgate::usage::PriceOverride;
 use serde_json::Value;
@@ -216,6 +216,12 @@ impl World {
             (turns.len() >= count).then_some(turns)
         })
         .await
+    }
+
+    /// What was written and not read, as seen at a time.
+    pub fn unread(&self, now_ms: i64) -> Unreads {
+        let store = Sqlite::open_read(&self.data()).unwrap();
+        store.unread(&Filter::all(10_000), now_ms).unwrap()
     }
 
     pub fn turns(&self, run: &str) -> Vec<TurnRecord> {
