@@ -84,6 +84,7 @@ struct Taken {
     thread: u32,
     trail: Trail,
     unmarkable: Option<Box<[Option<crate::provider::view::Unmarkable>]>>,
+    forced: bool,
     prompt_tokens: Option<u64>,
 }
 
@@ -222,6 +223,7 @@ fn recorded(taken: Taken, args: &Args, book: &PriceBook) -> Recorded {
         thread: taken.thread,
         trail: taken.trail,
         unmarkable: taken.unmarkable,
+        forced: taken.forced,
         prompt_tokens: taken.prompt_tokens,
     }
 }

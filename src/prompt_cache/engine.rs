@@ -4,6 +4,7 @@
 
 mod file;
 mod pasts;
+mod prepare;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,7 @@ use uuid::Uuid;
 
 pub use self::file::Damaged;
 use self::pasts::Pasts;
+pub use self::prepare::{Prepared, Request, marks_after};
 use super::change::{self, Seen};
 use super::habits::{self, Habits, Outlook, Question};
 use super::keep::Keep;

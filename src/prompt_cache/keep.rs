@@ -5,9 +5,10 @@
 //! are kept alike, so a comparison never finds a marker or white space between tokens.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::by_hash::ByHash;
 use super::chain::canonical;
 use super::trail::Trail;
 use crate::provider::json::{inside, unescape};
@@ -32,13 +33,13 @@ const NAME_BYTES: usize = 64;
 pub struct Keep {
     limit: usize,
     used: usize,
-    blocks: HashMap<u64, Entry>,
+    blocks: ByHash<u64, Entry>,
     /// Each block once, by the time at which it was queued. A block that was used since then is
     /// queued again when its turn to go comes.
     queue: BinaryHeap<Reverse<(u64, u64)>>,
     now: AtomicU64,
-    names: HashMap<u64, Box<str>>,
-    older_names: HashMap<u64, Box<str>>,
+    names: ByHash<u64, Box<str>>,
+    older_names: ByHash<u64, Box<str>>,
 }
 
 #[derive(Debug)]
@@ -64,11 +65,11 @@ impl Keep {
         Self {
             limit,
             used: 0,
-            blocks: HashMap::new(),
+            blocks: ByHash::default(),
             queue: BinaryHeap::new(),
             now: AtomicU64::new(0),
-            names: HashMap::new(),
-            older_names: HashMap::new(),
+            names: ByHash::default(),
+            older_names: ByHash::default(),
         }
     }
 
@@ -83,27 +84,30 @@ impl Keep {
                 self.put_name(step.hash, name.of(body));
             }
             let is_head = block.section != Section::Messages;
-            if (index >= known || is_head) && !self.has(step.hash) {
+            if index >= known || is_head {
                 self.put_block(step.hash, body, block);
             }
         }
     }
 
-    /// Keeps a block.
+    /// Keeps a block; one that is there already counts as used.
     pub fn put_block(&mut self, hash: u64, body: &[u8], block: &Block) {
-        if self.limit == 0 {
-            return;
+        if self.limit > 0 && !self.has(hash) {
+            self.add(hash, head_of(body, block, PART_BYTES + 1));
         }
-        self.put(hash, &head_of(body, block, PART_BYTES + 1));
     }
 
     /// Keeps bytes, or their first part; those already there count as used.
     pub fn put(&mut self, hash: u64, bytes: &[u8]) {
-        if self.has(hash) {
-            return;
+        if !self.has(hash) {
+            self.add(hash, bytes[..bytes.len().min(PART_BYTES + 1)].to_vec());
         }
+    }
+
+    /// Adds what is not there yet.
+    fn add(&mut self, hash: u64, mut bytes: Vec<u8>) {
         let whole = bytes.len() <= PART_BYTES;
-        let bytes = &bytes[..bytes.len().min(PART_BYTES)];
+        bytes.truncate(PART_BYTES);
         let size = bytes.len() + ENTRY_BYTES;
         if size > self.limit {
             return;
@@ -115,7 +119,7 @@ impl Keep {
         self.blocks.insert(
             hash,
             Entry {
-                bytes: bytes.into(),
+                bytes: bytes.into_boxed_slice(),
                 whole,
                 used_at: AtomicU64::new(stamp),
             },

@@ -1,6 +1,7 @@
 //! The prompt-cache engine: pure values in, values out.
 
 pub mod advice;
+mod by_hash;
 pub mod chain;
 pub mod change;
 pub mod diagnosis;

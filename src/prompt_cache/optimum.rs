@@ -8,7 +8,12 @@
 //! what stands before it, so that the best choices of the pieces mostly fit together and the bound
 //! is nearly reached.
 //!
-//! One thing pieces do for each other: an entry holds all of its prefix, and only what was not
+//! Lifetimes: a prefix's lifetime should never change while a thread runs, since measurements disagree
+//! about whether its entry is still found then. So in [`optimum`] no living piece changes its
+//! lifetime: it is written anew for another one only when it is dead. [`optimum_with_flips`] is the
+//! bound without that.
+//!
+//! With flips, pieces do one thing for each other: an entry holds all of its prefix, and only what was not
 //! read is billed as written. So whatever is read at a request can live for an hour from then on
 //! at no cost of its own, when something behind it is written for an hour.
 //!
@@ -69,9 +74,20 @@ struct Occurrence {
     tokens: u64,
 }
 
-/// Tokens and cost of each request in the order of the traffic, in the cheapest case.
+/// Tokens and cost of each request in the order of the traffic, in the cheapest case in which no
+/// living piece of a prompt changes its lifetime.
 #[must_use]
 pub fn optimum(traffic: &Traffic) -> Vec<Tally> {
+    least(traffic, false)
+}
+
+/// The same where lifetimes may change: a bound for every choice of markers.
+#[must_use]
+pub fn optimum_with_flips(traffic: &Traffic) -> Vec<Tally> {
+    least(traffic, true)
+}
+
+fn least(traffic: &Traffic, flips: bool) -> Vec<Tally> {
     let requests = traffic.requests();
     let mut tallies = vec![Tally::default(); requests.len()];
     let (starts, occurrences) = by_piece(traffic, &mut tallies);
@@ -79,7 +95,7 @@ pub fn optimum(traffic: &Traffic) -> Vec<Tally> {
     for piece in starts.windows(2) {
         let own = &occurrences[piece[0]..piece[1]];
         if !own.is_empty() {
-            cheapest(requests, own, &mut steps, &mut tallies);
+            cheapest(requests, own, flips, &mut steps, &mut tallies);
         }
     }
     for (request, tally) in requests.iter().zip(&mut tallies) {
@@ -125,10 +141,11 @@ fn by_piece(traffic: &Traffic, tallies: &mut [Tally]) -> (Vec<usize>, Vec<Occurr
 fn cheapest(
     requests: &[Request],
     occurrences: &[Occurrence],
+    flips: bool,
     steps: &mut Vec<Step>,
     tallies: &mut [Tally],
 ) {
-    let mut ways = Ways::new();
+    let mut ways = Ways::new(flips);
     steps.clear();
     let mut previous_ms = None;
     for piece in occurrences {
@@ -157,6 +174,8 @@ fn cheapest(
 
 /// The cheapest ways so far into each state.
 struct Ways {
+    /// Living pieces may change their lifetime.
+    flips: bool,
     cost: [u64; 5],
     /// The state after the last request from which the cost of each came, since time moves them.
     from: [State; 5],
@@ -165,10 +184,11 @@ struct Ways {
 }
 
 impl Ways {
-    fn new() -> Self {
+    fn new(flips: bool) -> Self {
         let mut cost = [NEVER; 5];
         cost[State::Absent as usize] = 0;
         Self {
+            flips,
             cost,
             from: State::ALL,
             ready_ms: [i64::MAX; 5],
@@ -210,12 +230,15 @@ impl Ways {
         let (short, long) = (priced(rates.write_5m_pico), priced(rates.write_1h_pico));
         let (begins, write_short, write_long) =
             (request.begins_ms, Act::Write(Ttl::M5), Act::Write(Ttl::H1));
+        let flips = self.flips;
         let mut cost = [NEVER; 5];
         let mut ready_ms = [i64::MAX; 5];
         let mut step: Step = [(State::Absent, Act::Uncached); 5];
         let mut way = |from: State, to: State, act: Act, price: u64, ready: i64| {
             let before = self.cost[from as usize];
-            if before == NEVER {
+            let lasts = |state| matches!(state, State::Long | State::LongSoon);
+            let flip = from != State::Absent && lasts(from) != lasts(to);
+            if before == NEVER || (flip && !flips) {
                 return;
             }
             let (to, sum) = (to as usize, before.saturating_add(price));

@@ -75,7 +75,8 @@ pub struct Situation<'a> {
     /// Index of the block at which the longest entry ends that lives on this request's path, by the
     /// shadow cache and whether or not a marker of the client finds it. `None` for no such entry.
     pub read_at: Option<u32>,
-    /// The lifetime that was chosen for this thread before ([`Plan::ttl`]).
+    /// The lifetime that was chosen for this thread before ([`Plan::ttl`]). It stays as long as
+    /// anything of the conversation lives ([`Situation::read_at`]).
     pub ttl: Option<Ttl>,
     /// The lifetime with which an entry for tools and system lives, by the shadow cache.
     pub head_ttl: Option<Ttl>,
@@ -120,8 +121,8 @@ pub struct Plan {
     pub skipped: Option<&'static str>,
     /// What is wrong with the client's own markers, as stable words.
     pub warnings: Vec<&'static str>,
-    /// The lifetime of the thread's markers, to be handed back on its next turn so that it never
-    /// changes. `None` while there is no marker in the conversation.
+    /// The lifetime of the thread's markers, to be handed back on its next turn so that it does
+    /// not change while it lives. `None` while there is no marker in the conversation.
     pub ttl: Option<Ttl>,
     /// What the plan is expected to save beside the client's own markers alone, in thousandths of
     /// the price of an input token. An estimate, never money.
@@ -374,7 +375,11 @@ impl<'a> Styles<'a> {
             Some((at, ttl)) if *at >= head_len || *ttl == Ttl::M5 => Some(*ttl),
             _ => None,
         };
-        let thread = situation.ttl.unwrap_or_else(|| worth.thread_ttl());
+        // It never changes while anything of the conversation lives. When nothing does, all is
+        // written anew whatever the lifetime, and the pause that did it may have taught another one.
+        let living = spots::read_at(situation).is_some_and(|at| at >= head_len);
+        let thread = situation.ttl.filter(|_| living);
+        let thread = thread.unwrap_or_else(|| worth.thread_ttl());
         let head = match situation.head_ttl {
             Some(living) => living,
             None if thread == Ttl::H1 => Ttl::H1,

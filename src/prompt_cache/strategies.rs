@@ -14,6 +14,7 @@
 
 mod cache;
 mod choose;
+mod fill;
 
 use std::collections::HashMap;
 
@@ -61,6 +62,8 @@ pub struct Recorded {
     /// Why a block must not carry a breakpoint, by block. `None` where only the trail is known,
     /// which tells most of it (see [`unmarkable_of`]).
     pub unmarkable: Option<Box<[Option<Unmarkable>]>>,
+    /// It makes the model call a tool; `false` where that is not known.
+    pub forced: bool,
     /// Tokens of the prompt as the provider counted them; `None` lets them be estimated.
     pub prompt_tokens: Option<u64>,
     /// Bytes per token in thousandths for that estimate; 0 for unknown.
@@ -88,7 +91,8 @@ pub enum Policy {
     SystemTail,
     /// What prefixgate's planner adds to the client's own.
     Fill,
-    /// The least that any choice could have cost with the whole future known; see [`optimum`].
+    /// The least that any choice could have cost with the whole future known, if no prefix may change
+    /// its lifetime; see [`optimum`].
     Optimum,
 }
 
@@ -333,7 +337,7 @@ pub struct Seen<'a> {
     /// Index of the block at which the longest entry ends that lives on its path, whether or not a
     /// marker will find it.
     pub read_at: Option<usize>,
-    /// The lifetime of the living entry at the end of tools and system.
+    /// The lifetime of the longest living entry of tools and system.
     pub head_ttl: Option<Ttl>,
 }
 
@@ -347,7 +351,7 @@ pub fn replay(traffic: &Traffic, policy: Policy) -> Vec<Tally> {
         Policy::Automatic => simulate(traffic, |request, _| choose::automatic(request)),
         Policy::SystemTail => simulate(traffic, |request, _| choose::system_tail(request)),
         Policy::Fill => {
-            let mut fill = choose::Fill::default();
+            let mut fill = fill::Fill::default();
             simulate(traffic, |request, seen| fill.marks(traffic, request, &seen))
         }
         Policy::Optimum => optimum::optimum(traffic),

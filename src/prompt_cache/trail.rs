@@ -197,6 +197,8 @@ pub struct Past {
     pub model_served: Option<Box<str>>,
     /// Why the model stopped.
     pub stop_reason: Option<Box<str>>,
+    /// Hash of the order of the tools as the client sent them, where another one went upstream.
+    pub client_order: Option<u64>,
 }
 
 impl Past {

@@ -5,17 +5,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use bytes::Bytes;
+use http::{HeaderMap, Uri, request};
 use uuid::Uuid;
 
 use super::Shared;
 use super::audit::{Settled, Watched};
+use super::keep_warm::Held;
+use super::warm::Lead;
 use crate::prompt_cache::chain::Hash;
 use crate::prompt_cache::diagnosis;
 use crate::provider::view::{Answer, AnsweredCall, Ttl};
 use crate::run::{Answered, AskedCall, Seat, parents};
 use crate::text;
 use crate::trace::{CallStatus, Outcome, RequestKind, ToolCallRecord, TurnRecord};
-use crate::usage::{ModelFacts, Priced};
+use crate::usage::{ModelFacts, Priced, Usage};
 
 /// Longest error message that is kept, in bytes.
 const MAX_ERROR_BYTES: usize = 512;
@@ -67,6 +71,24 @@ struct Open {
     /// What the prompt-cache engine follows, and what it made of the answer.
     watched: Option<Watched>,
     settled: Settled,
+    /// The prefixes for which others wait until this answer has begun.
+    leads: Vec<Lead>,
+    /// The request as it went upstream, where it may be sent again to keep its prefix warm.
+    again: Option<Again>,
+}
+
+/// A request that can be sent again.
+struct Again {
+    uri: Uri,
+    headers: HeaderMap,
+    pieces: Vec<Bytes>,
+}
+
+impl fmt::Debug for Again {
+    /// Keeps the credential and the conversation out of logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Again").finish_non_exhaustive()
+    }
 }
 
 impl Account {
@@ -77,11 +99,24 @@ impl Account {
         upstream: &str,
         price_provider: &str,
     ) -> Self {
-        shared.metrics.in_flight.inc();
         let now_ms = shared.clock.utc_ms();
+        let record = TurnRecord::begin(new_id(now_ms), kind, upstream, now_ms);
+        Self::new(shared, record, price_provider)
+    }
+
+    /// Opens an account for a request of our own, whose record has been begun.
+    pub fn open_as(shared: &Arc<Shared>, record: TurnRecord) -> Self {
+        let mut upstreams = shared.config.upstreams.iter();
+        let upstream = upstreams.find(|u| u.name == record.upstream);
+        let prices = upstream.map_or("", |upstream| &upstream.price_provider);
+        Self::new(shared, record, prices)
+    }
+
+    fn new(shared: &Arc<Shared>, record: TurnRecord, price_provider: &str) -> Self {
+        shared.metrics.in_flight.inc();
         let open = Open {
             started: Instant::now(),
-            record: TurnRecord::begin(new_id(now_ms), kind, upstream, now_ms),
+            record,
             seat: None,
             chain_end: None,
             body_bytes: 0,
@@ -89,6 +124,8 @@ impl Account {
             price_provider: price_provider.to_owned(),
             watched: None,
             settled: Settled::default(),
+            leads: Vec::new(),
+            again: None,
         };
         Self {
             shared: shared.clone(),
@@ -144,9 +181,40 @@ impl Account {
     }
 
     /// The head of a good answer has arrived.
-    pub fn began(&self) {
-        if let Some(watched) = self.watched() {
-            self.shared.engine.began(watched.turn);
+    pub fn began(&mut self) {
+        if let Some(open) = &mut self.open {
+            if let Some(watched) = &mut open.watched {
+                watched.began(&self.shared);
+            }
+            for lead in open.leads.drain(..) {
+                lead.began();
+            }
+        }
+    }
+
+    /// Others wait until this answer has begun, or this request has failed.
+    pub fn leads(&mut self, lead: Lead) {
+        if let Some(open) = &mut self.open {
+            open.leads.push(lead);
+        }
+    }
+
+    /// The wait for a sibling's answer is over; whether it had begun.
+    pub fn waited(&mut self, began: bool) {
+        let now_ms = self.shared.clock.utc_ms();
+        if let Some(watched) = self.open.as_mut().and_then(|open| open.watched.as_mut()) {
+            watched.waited(&self.shared, began, now_ms);
+        }
+    }
+
+    /// Keeps what goes upstream, to be sent again in a pause.
+    pub fn keep_for_pause(&mut self, parts: &request::Parts, pieces: &[Bytes]) {
+        if let Some(open) = &mut self.open {
+            open.again = Some(Again {
+                uri: parts.uri.clone(),
+                headers: parts.headers.clone(),
+                pieces: pieces.to_vec(),
+            });
         }
     }
 
@@ -207,6 +275,11 @@ impl Account {
         drop(self.close(end, answer));
     }
 
+    /// Like [`Self::finish`], and says what came of it.
+    pub fn finish_booked(&mut self, end: End, answer: Option<Answer>) -> Option<Booked> {
+        self.close(end, answer)?.book()
+    }
+
     /// Like [`Self::finish`], but the bookkeeping waits until the answer's last bytes are on their way.
     pub fn finish_later(&mut self, end: End, answer: Option<Answer>) {
         let Some(closing) = self.close(end, answer) else {
@@ -235,8 +308,20 @@ impl Account {
             shared: shared.clone(),
             open,
             answer,
+            written: None,
         })
     }
+}
+
+/// What a request came to.
+#[derive(Debug, Clone, Copy)]
+pub struct Booked {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Its tokens.
+    pub usage: Usage,
+    /// What it cost in pico-USD, where that is known.
+    pub cost_pico: Option<u64>,
 }
 
 /// A closed account on its way into the books: priced, counted, logged and recorded when dropped.
@@ -244,14 +329,27 @@ struct Closing {
     shared: Arc<Shared>,
     open: Box<Open>,
     answer: Option<Answer>,
+    /// What it came to, once it has been written.
+    written: Option<Booked>,
 }
 
-impl Drop for Closing {
-    fn drop(&mut self) {
+impl Closing {
+    /// Does it now. Dropping does nothing more then.
+    fn book(mut self) -> Option<Booked> {
+        self.write();
+        self.written
+    }
+
+    fn write(&mut self) {
         let shared = &self.shared;
         let facts = self.open.price(shared, self.answer.as_ref());
         let open = &mut *self.open;
         let record = &mut open.record;
+        if record.kind == RequestKind::KeepWarm {
+            // What a ping costs is what it takes from the helper's saving.
+            let cost = record.cost_pico.and_then(|cost| i64::try_from(cost).ok());
+            record.cache.helper_pico = cost.map(|cost| -cost);
+        }
         if let Some(watched) = &open.watched {
             let metered = self.answer.as_ref().map(|answer| &answer.metered);
             watched.judge(shared, &open.settled, record, metered, &open.price_provider);
@@ -260,11 +358,24 @@ impl Drop for Closing {
             .metrics
             .turn(record, facts.as_ref().and_then(|f| f.label.as_ref()));
         super::line::log(record);
+        self.written = Some(Booked {
+            outcome: record.outcome,
+            usage: record.usage,
+            cost_pico: record.cost_pico,
+        });
         let successor = TurnRecord::begin(Uuid::nil(), record.kind, "", 0);
         shared.recorder.turn(std::mem::replace(record, successor));
         shared.metrics.in_flight.dec();
         if shared.metrics.in_flight.get() <= 0 {
             shared.idle.notify_waiters();
+        }
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        if self.written.is_none() {
+            self.write();
         }
     }
 }
@@ -335,7 +446,7 @@ impl Open {
 
     /// Estimates what a broken answer hides, and prices the turn.
     fn price(&mut self, shared: &Shared, answer: Option<&Answer>) -> Option<ModelFacts> {
-        if self.record.kind != RequestKind::Turn {
+        if !matches!(self.record.kind, RequestKind::Turn | RequestKind::KeepWarm) {
             return None;
         }
         let model = self
@@ -407,6 +518,12 @@ impl Open {
     fn settle(&mut self, shared: &Shared, answer: Option<&Answer>, now_ms: i64) {
         if let Some(watched) = &self.watched {
             self.settled = watched.settle(shared, &self.record, answer, now_ms);
+            let calls = answer.is_some_and(|a| !a.calls.is_empty());
+            if let (Some(again), false) = (self.again.take(), calls) {
+                watched.pause(shared, &self.record, &self.settled, |record| {
+                    Held::new(again.uri, again.headers, &again.pieces, record)
+                });
+            }
         }
         let Some(seat) = &self.seat else { return };
         let record = &self.record;
@@ -440,7 +557,6 @@ impl Open {
                 turn_id: record.id,
                 calls: asked.collect(),
                 prompt: prompt.map(|tokens| (tokens, self.body_bytes)),
-                cache: record.usage.read.zip(record.usage.written()),
                 now_ms,
             },
         );

@@ -11,6 +11,7 @@ pub mod headers;
 pub mod intake;
 pub mod keep_warm;
 mod line;
+pub mod ping;
 pub mod prepare;
 pub mod refusal;
 pub mod route;
@@ -31,6 +32,7 @@ use hyper::body::Incoming;
 use tokio::sync::{Notify, watch};
 
 use self::account::{Account, End, hex};
+use self::audit::Watched;
 use self::body::ReplyBody;
 use self::intake::{Budget, IntakeError};
 use self::prepare::{Asking, Prepared};
@@ -38,6 +40,7 @@ use self::refusal::Refusal;
 use self::route::{Route, Router};
 use self::tee::{Reading, Tee};
 use self::upstream::{Clients, SendBody, UpstreamClient};
+use self::warm::Entry;
 use crate::clock::Clock;
 use crate::config::{Config, Format, Threads};
 use crate::prompt_cache::chain::Hasher;
@@ -73,6 +76,10 @@ pub struct Shared {
     pub registry: Registry,
     /// The prompt-cache engine's memory.
     pub engine: Engine,
+    /// Where requests with a common prefix wait for each other.
+    pub gate: warm::Gate,
+    /// Threads whose prefix is kept warm in a pause.
+    pub keeper: Arc<keep_warm::Keeper>,
     /// Prices.
     pub prices: PriceBook,
     /// The way to the store.
@@ -217,6 +224,9 @@ pub async fn serve(
         if let Some(record) = account.record() {
             record.overhead_us = Some(spent);
         }
+        if !shared.config.warm_first.is_zero() {
+            warm_first(&shared, &mut account).await;
+        }
         let answer = send_turn(
             &shared,
             &clients.pooled,
@@ -240,6 +250,33 @@ pub async fn serve(
     match sent.and_then(|answer| not_switched(&upstream.name, answer)) {
         Ok(answer) => pass_on(&shared, account, answer, turn && !method_is_head, unframed),
         Err((refusal, outcome)) => refuse(account, refusal, outcome, upstream.format),
+    }
+}
+
+/// Waits, within its bound, for the answer to a request that is just writing a prefix of this one;
+/// or lets others wait for this one.
+async fn warm_first(shared: &Shared, account: &mut Account) {
+    let Some(prefixes) = account.watched().map(Watched::prefixes) else {
+        return;
+    };
+    let Some(awaited) = prefixes.awaited else {
+        for key in prefixes.written {
+            if let Entry::Lead(lead) = shared.gate.enter(key) {
+                account.leads(lead);
+            }
+        }
+        return;
+    };
+    match shared.gate.enter(awaited) {
+        Entry::Lead(lead) => account.leads(lead),
+        Entry::Full => {}
+        Entry::Follow(follow) => {
+            let waited = follow.wait(shared.config.warm_first).await;
+            account.waited(waited.began);
+            if let Some(lead) = waited.lead {
+                account.leads(lead);
+            }
+        }
     }
 }
 
@@ -320,6 +357,11 @@ async fn send_turn(
     prepared: Prepared,
     original: Bytes,
 ) -> Result<Response<Incoming>, Unanswered> {
+    // Only a decoded body can be edited into one that generates nothing.
+    let plain = prepared.edited || !parts.headers.contains_key(CONTENT_ENCODING);
+    if shared.config.keep_warm_max_micro_usd > 0 && plain {
+        account.keep_for_pause(&parts, &prepared.pieces);
+    }
     if !prepared.edited {
         let request = Request::from_parts(parts, SendBody::pieces(prepared.pieces));
         return send(shared, client, upstream, request).await;
@@ -337,6 +379,11 @@ async fn send_turn(
     });
     drop(answer);
     account.sent_untouched();
+    if shared.config.keep_warm_max_micro_usd > 0
+        && !untouched.headers.contains_key(CONTENT_ENCODING)
+    {
+        account.keep_for_pause(&untouched, std::slice::from_ref(&original));
+    }
     let request = Request::from_parts(untouched, SendBody::pieces(vec![original]));
     let answer = send(shared, client, upstream, request).await?;
     if !answer.status().is_success() {

@@ -10,6 +10,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use super::Shared;
 use super::account::Account;
 use crate::prompt_cache::chain::Hash;
+use crate::prompt_cache::helpers::tool_order;
 use crate::prompt_cache::splice;
 use crate::provider::view::{History, RequestView, Ttl};
 use crate::provider::{anthropic, decode};
@@ -55,7 +56,7 @@ pub fn prepare(
         continues,
     };
     let looked = look(asking.headers, body, shared.config.inspect_bytes);
-    let (decoded, view) = match looked {
+    let (mut decoded, mut view) = match looked {
         Ok(looked) => looked,
         Err(reason) => {
             if let Some(record) = account.record() {
@@ -67,6 +68,15 @@ pub fn prepare(
             return untouched(false);
         }
     };
+    let client_order = shared
+        .config
+        .stable_tool_order
+        .then(|| tool_order::client_order(&decoded, &view));
+    let sorted = client_order.and_then(|_| tool_order::rewritten(&decoded, &mut view));
+    let reordered = sorted.is_some();
+    if let Some(sorted) = sorted {
+        decoded = sorted;
+    }
     let mut scope = [0_u8; 16 + 32];
     scope[..16].copy_from_slice(&asking.credential);
     let name = shared.hasher.keyed("upstream", asking.upstream.as_bytes());
@@ -74,12 +84,25 @@ pub fn prepare(
     let chain = shared.hasher.chain(&decoded, &view, &scope);
     place::place(shared, account, asking, &decoded, &view, &chain);
     place::settle_results(shared, account, &decoded, &view);
-    let sent = watch::watch(shared, account, asking, &decoded, &view, chain);
+    let sent = watch::watch(
+        shared,
+        account,
+        asking,
+        &decoded,
+        &view,
+        chain,
+        client_order,
+    );
     account.set_ttl(common_ttl(&view, &sent.placed));
+    let continues = matches!(view.history, History::Continues(_));
+    if !reordered && sent.splices.is_empty() {
+        // As it came, encoded or not.
+        return untouched(continues);
+    }
     Prepared {
-        edited: !sent.splices.is_empty(),
+        edited: true,
         pieces: splice::apply(&decoded, &sent.splices),
-        continues: matches!(view.history, History::Continues(_)),
+        continues,
     }
 }
 

@@ -28,7 +28,10 @@ use self::workers::Workers;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::prompt_cache::chain::{Hash, Hasher};
-use crate::proxy::{self, Shared, intake::Budget, route::Router, upstream::Clients};
+use crate::proxy::{
+    self, Shared, intake::Budget, keep_warm::Keeper, ping::Pinger, route::Router, upstream,
+    upstream::Clients, warm::Gate,
+};
 use crate::run::{MAX_THREADS, Registry, Seed};
 use crate::store::{Sqlite, ThreadSeed};
 use crate::trace::metrics::Metrics;
@@ -45,6 +48,8 @@ const H2_WINDOW: u32 = 4 << 20;
 const H2_STREAMS: u32 = 256;
 /// After the drain, what is cut gets this long to close its records.
 const CUT_TIME: Duration = Duration::from_secs(2);
+/// Memory for requests that may be sent again in a pause.
+const KEPT_WARM_BYTES: usize = 64 << 20;
 /// Pause after a failed accept (out of file descriptors), so that the loop does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -115,10 +120,12 @@ impl Gateway {
                 config.buffered_bytes,
                 config.idle_timeout,
             ),
-            clock,
+            clock: clock.clone(),
             hasher,
             registry,
             engine,
+            gate: Gate::default(),
+            keeper: Arc::new(Keeper::new(KEPT_WARM_BYTES, clock)),
             prices,
             recorder,
             metrics,
@@ -132,6 +139,18 @@ impl Gateway {
         let proxy_task = tokio::spawn(accept(listener, workers, stopped.clone()));
         let admin_task = tokio::spawn(admin::serve(admin_listener, shared.clone(), proxy, stopped));
         let state_task = tokio::spawn(state::keep(shared.clone()));
+        if shared.config.keep_warm_max_micro_usd > 0 {
+            let pinger = Pinger {
+                shared: shared.clone(),
+                clients: upstream::clients(&shared.config)?,
+            };
+            let mut stopping = stop.subscribe();
+            let end = async move {
+                // An error means that the gateway is gone, which is an end as well.
+                let _ = stopping.wait_for(|stop| *stop).await;
+            };
+            tokio::spawn(shared.keeper.clone().run(Arc::new(pinger), end));
+        }
         Ok(Self {
             proxy,
             admin,
@@ -155,6 +174,11 @@ impl Gateway {
     #[must_use]
     pub fn admin_addr(&self) -> SocketAddr {
         self.admin
+    }
+
+    /// Looks at the clock again, for what is due. For clocks that are moved by hand.
+    pub fn look_at_clock(&self) {
+        self.shared.keeper.look();
     }
 
     /// Stops accepting, lets running turns end (for the configured time), and stores all records.

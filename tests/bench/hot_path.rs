@@ -1,121 +1,379 @@
-//! What looking at a request costs: `cargo bench --bench hot_path`.
+//! What a request costs on its way through the prompt-cache engine: `cargo bench --bench hot_path`.
 //!
-//! An agent's body of about 1 MB and 700 blocks, rich in escapes. Prints the best time of each
-//! step, with nothing known of the conversation (cold), with all of it known (warm), and for the
-//! next turn of a known conversation.
+//! Agent bodies of several sizes, rich in escapes, take the way that the gateway takes: view, chain,
+//! the hashes by which a place is found, the engine, splice, and the engine again. Once a body is
+//! all new, once it is the next turn of a conversation that is known, once it is that with a clock
+//! at the start of the system prompt. Each run is another conversation, or another turn, with the
+//! engine as full as it is in service. Prints medians, and fails when the budget is exceeded.
 
+use std::fmt::Write as _;
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use prefixgate::prompt_cache::chain::Hasher;
-use prefixgate::prompt_cache::plan::{Situation, plan};
+use prefixgate::prompt_cache::engine::{Engine, Prepared, Request, marks_after};
+use prefixgate::prompt_cache::habits::Stop;
+use prefixgate::prompt_cache::plan::Policy;
+use prefixgate::prompt_cache::shadow::Look;
 use prefixgate::prompt_cache::splice::apply;
+use prefixgate::prompt_cache::trail::{Betas, Past, Trail, code, short};
 use prefixgate::provider::anthropic::request::view;
-use prefixgate::provider::json::Walker;
-use serde_json::{Value, json};
+use prefixgate::provider::view::RequestView;
+use prefixgate::usage::Usage;
+use uuid::Uuid;
+use xxhash_rust::xxh3::xxh3_128;
 
-const MEASURE: Duration = Duration::from_millis(600);
+/// The budget of DESIGN 6 for a body of 1 MB on one core.
+const GROWN_BUDGET: Duration = Duration::from_millis(1);
+const NEW_BUDGET: Duration = Duration::from_millis(2);
+/// Eight times the bytes at most so many times the time.
+const LINEAR_FACTOR: f64 = 10.0;
 
-fn body(turns: usize) -> Bytes {
-    let prose = "Keep to the \"rules\":\n- read before you write\n- paths like C:\\src\n\tand be brief ✓ naïve\n";
-    let code = "fn main() {\n    let name = \"world\\n\";\n    print!(\"hello {}\", name);\n\t// done, é\n}\n";
-    let tools: Vec<Value> = (0..20)
-        .map(|i| {
-            json!({"name": format!("tool_{i}"), "description": prose.repeat(8), "input_schema": {
-                "type": "object", "required": ["path"], "properties": {
-                    "path": {"type": "string", "description": prose},
-                    "limit": {"type": "integer", "minimum": 0}}}})
-        })
-        .collect();
-    let mut messages = vec![json!({"role": "user", "content": "start"})];
-    for turn in 0..turns {
-        let (one, two) = (
-            format!("toolu_{:024}", 2 * turn),
-            format!("toolu_{:024}", 2 * turn + 1),
-        );
-        messages.push(json!({"role": "assistant", "content": [
-            {"type": "thinking", "thinking": prose.repeat(3), "signature": "EqQBCkYIBxgCKkDa".repeat(12)},
-            {"type": "text", "text": prose.repeat(2)},
-            {"type": "tool_use", "id": one, "name": "tool_3", "input": {"path": "/a/b/c.rs", "limit": turn}},
-            {"type": "tool_use", "id": two, "name": "tool_4", "input": {"path": "/a/b/d.rs", "limit": turn}}]}));
-        messages.push(json!({"role": "user", "content": [
-            {"type": "tool_result", "tool_use_id": one, "content": [{"type": "text", "text": code.repeat(43)}]},
-            {"type": "tool_result", "tool_use_id": two, "is_error": turn % 3 == 0, "content": code.repeat(34)}]}));
-    }
-    let request = json!({"model": "claude-opus-5", "max_tokens": 8192, "stream": true, "tools": tools,
-        "system": [{"type": "text", "text": prose.repeat(200)}], "messages": messages});
-    Bytes::from(request.to_string())
+const MB: usize = 1_000_000;
+/// Sizes of bodies in bytes.
+const SIZES: [usize; 6] = [10_000, 100_000, MB, 2 * MB, 4 * MB, 8 * MB];
+/// Bytes of conversations that each measurement goes through, at least [`FEWEST`] of them.
+const BYTES: usize = 60 * MB;
+const FEWEST: usize = 15;
+const MOST: usize = 200;
+/// The memory of the engine, as the gateway has it when nothing is set.
+const MEMORY: usize = 64 << 20;
+/// Other conversations that the engine knows.
+const OTHERS: usize = 200;
+/// Time between two turns.
+const TURN_MS: i64 = 20_000;
+
+const PROSE: &str = r#"Keep to the \"rules\":\n- read before you write\n- paths like C:\\src\n\tand be brief ✓ naïve\n"#;
+const CODE: &str = r#"fn main() {\n    let name = \"world\\n\";\n    print!(\"hello {}\", name);\n\t// done, é\n}\n"#;
+
+/// A conversation with a tool loop; no block of it is in another one.
+struct Talk {
+    number: usize,
+    turns: usize,
+    /// Instead of the first bytes of the system prompt.
+    clock: usize,
+    head: String,
+    messages: String,
 }
 
-/// The best time of one run of `step`, which is given a fresh `setup` each time.
-fn best<S, R>(mut setup: impl FnMut() -> S, mut step: impl FnMut(S) -> R) -> Duration {
-    let (begin, mut best) = (Instant::now(), Duration::MAX);
-    while begin.elapsed() < MEASURE {
-        let given = setup();
-        let start = Instant::now();
-        black_box(step(black_box(given)));
-        best = best.min(start.elapsed());
+impl Talk {
+    /// Of about so many bytes. Small ones have few tools and short instructions.
+    fn new(number: usize, bytes: usize) -> Self {
+        let tools: Vec<String> = (0..(bytes / 5_000).clamp(2, 20))
+            .map(|tool| {
+                format!(
+                    r#"{{"name":"tool_{tool}","description":"{number} {}","input_schema":{{"type":"object","required":["path"],"properties":{{"path":{{"type":"string","description":"{PROSE}"}},"limit":{{"type":"integer","minimum":0}}}}}}}}"#,
+                    PROSE.repeat(8)
+                )
+            })
+            .collect();
+        let mut talk = Self {
+            number,
+            turns: 0,
+            clock: 0,
+            head: format!(
+                r#"{{"model":"claude-opus-5","max_tokens":8192,"stream":true,"tools":[{}],"system":[{{"type":"text","text":""#,
+                tools.join(",")
+            ),
+            messages: format!(
+                r#"{number} {}"}}],"messages":[{{"role":"user","content":"start {number}"}}"#,
+                PROSE.repeat((bytes / 500).clamp(10, 200))
+            ),
+        };
+        while talk.head.len() + talk.messages.len() + 4_000 < bytes {
+            talk.grow();
+        }
+        talk
     }
-    best
+
+    /// One turn more: an answer with two calls, and their results.
+    fn grow(&mut self) {
+        let (number, turn) = (self.number, self.turns);
+        let id = |call| format!("toolu_{number:012}{:012}", 2 * turn + call);
+        let (one, two) = (id(0), id(1));
+        let (thought, code) = (PROSE.repeat(3), CODE.repeat(38));
+        let signature = "EqQBCkYIBxgCKkDa".repeat(12);
+        let _ = write!(
+            self.messages,
+            r#",{{"role":"assistant","content":[{{"type":"thinking","thinking":"{number} {turn} {thought}","signature":"{signature}"}},{{"type":"text","text":"{number} {turn} {PROSE}{PROSE}"}},{{"type":"tool_use","id":"{one}","name":"tool_1","input":{{"path":"/a/b/c.rs","limit":{turn}}}}},{{"type":"tool_use","id":"{two}","name":"tool_0","input":{{"path":"/a/b/d.rs","limit":{turn}}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"{one}","content":[{{"type":"text","text":"{number} {turn} {code}"}}]}},{{"type":"tool_result","tool_use_id":"{two}","is_error":{},"content":"{number} {turn} {code}"}}]}}"#,
+            turn % 3 == 0
+        );
+        self.turns += 1;
+    }
+
+    fn body(&self) -> Bytes {
+        let mut body = String::with_capacity(self.head.len() + self.messages.len() + 64);
+        let _ = write!(
+            body,
+            "{}Now: 2026-08-01T10:{:02}:{:02}Z. ",
+            self.head,
+            self.clock / 60,
+            self.clock % 60
+        );
+        body.push_str(&self.messages);
+        body.push_str("]}");
+        body.into()
+    }
+}
+
+/// Times of one request by step, in the order of [`STEPS`].
+type Times = [Duration; STEPS.len()];
+const STEPS: [&str; 8] = [
+    "view", "chain", "place", "engine", "splice", "sent", "all", "close",
+];
+const ALL: usize = 6;
+
+/// The gateway, as far as this bench needs one.
+struct Gate {
+    hasher: Hasher,
+    engine: Engine,
+    now_ms: i64,
+}
+
+impl Gate {
+    fn new() -> Self {
+        Self {
+            hasher: Hasher::new([1; 32]),
+            engine: Engine::new(MEMORY, false),
+            now_ms: 1_785_000_000_000,
+        }
+    }
+
+    /// A body on its way, and its answer.
+    fn turn(&mut self, talk: &Talk, body: &Bytes) -> Result<Times, &'static str> {
+        self.now_ms += TURN_MS;
+        let mut times = Times::default();
+        let start = Instant::now();
+        let mut since = start;
+        let mut step = 0;
+        let mut lap = || {
+            let now = Instant::now();
+            times[step] = now - since;
+            (since, step) = (now, step + 1);
+        };
+        let view = view(body)?;
+        lap();
+        let chain = self.hasher.chain(body, &view, b"scope");
+        lap();
+        let of = |message: &prefixgate::provider::view::Message| {
+            let blocks = message.blocks.start as usize..message.blocks.end as usize;
+            self.hasher
+                .keyed("message", chain.blocks[blocks].as_flattened())
+        };
+        let borders: Vec<usize> = view
+            .messages
+            .iter()
+            .map(|m| m.blocks.end as usize)
+            .collect();
+        black_box((
+            view.messages.first().map(of),
+            view.messages.last().map(of),
+            borders,
+            xxh3_128(body),
+        ));
+        lap();
+        let thread = short(&self.hasher.keyed("thread", &talk.number.to_le_bytes()));
+        let request = self.request(body, &view, thread, talk);
+        let mut prepared = self.engine.prepare(&request, chain);
+        lap();
+        let plan = prepared.plan.take().unwrap_or_default();
+        let pieces = apply(body, &plan.splices);
+        lap();
+        let turn = Uuid::from_u128(self.now_ms as u128);
+        prepared.trail.marks = marks_after(&view, &plan);
+        black_box(self.engine.sent(turn, &look(&prepared, &request)));
+        lap();
+        times[ALL] = start.elapsed();
+        black_box(pieces);
+        let now_ms = request.now_ms;
+        times[ALL + 1] = self.close(&prepared, turn, thread, now_ms);
+        Ok(times)
+    }
+
+    fn request<'a>(
+        &'a self,
+        body: &'a [u8],
+        view: &'a RequestView,
+        thread: u64,
+        talk: &Talk,
+    ) -> Request<'a> {
+        Request {
+            hasher: &self.hasher,
+            body,
+            view,
+            betas: Betas::default(),
+            left_out: &[],
+            thread,
+            turn: talk.turns as u32 + 1,
+            app: 1,
+            root_seen: false,
+            previous_blocks: None,
+            insertion_off: false,
+            policy: Some(Policy::Fill),
+            rates: None,
+            min_tokens: Some(512),
+            bytes_per_token_milli: 3_500,
+            now_ms: self.now_ms,
+        }
+    }
+
+    /// The answer, which is as the engine expected it to be.
+    fn close(&self, prepared: &Prepared, turn: Uuid, thread: u64, now_ms: i64) -> Duration {
+        let tokens = |at: usize| -> u64 {
+            let steps = prepared.trail.steps.iter().take(at);
+            steps.map(|s| u64::from(s.len) * 10 / 35).sum()
+        };
+        let last = prepared
+            .trail
+            .last_mark()
+            .map_or(0, |mark| mark.at as usize + 1);
+        let past = prepared.compared.past.as_deref();
+        let read = past
+            .filter(|_| prepared.compared.change.is_none())
+            .and_then(Past::readable)
+            .unwrap_or(0);
+        let usage = Usage {
+            uncached: Some(tokens(prepared.trail.steps.len()) - tokens(last)),
+            read: Some(read),
+            write_5m: Some(tokens(last).saturating_sub(read)),
+            write_1h: Some(0),
+            ..Usage::default()
+        };
+        let start = Instant::now();
+        self.engine.began(turn);
+        self.engine.ended(1, thread, Stop::ToolUse, now_ms + 5_000);
+        black_box(self.engine.settled(turn, &usage));
+        self.engine.remember(
+            thread,
+            Arc::new(Past {
+                trail: Arc::new(prepared.trail.clone()),
+                turn_id: turn,
+                started_ms: now_ms,
+                ended_ms: now_ms + 5_000,
+                usage,
+                response_id: Some("msg_0123456789".into()),
+                model_served: Some("claude-opus-5".into()),
+                stop_reason: Some("tool_use".into()),
+                client_order: None,
+            }),
+        );
+        let before: Option<&Trail> = past.map(|past| &*past.trail);
+        black_box(code::encode(&prepared.trail, before));
+        start.elapsed()
+    }
+}
+
+fn look<'a>(prepared: &'a Prepared, request: &Request<'_>) -> Look<'a> {
+    Look {
+        trail: &prepared.trail,
+        at: &prepared.at,
+        levels: &prepared.levels,
+        min_tokens: request.min_tokens,
+        bytes_per_token_milli: request.bytes_per_token_milli,
+        now_ms: request.now_ms,
+        marks: &prepared.trail.marks,
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Case {
+    New,
+    Grown,
+    Clock,
+}
+
+/// Medians of a case, and the bytes of a body.
+fn measure(
+    gate: &mut Gate,
+    next: &mut usize,
+    case: Case,
+    size: usize,
+) -> Result<(usize, Times), &'static str> {
+    let runs = (BYTES / size).clamp(FEWEST, MOST);
+    let mut all: Vec<Times> = Vec::with_capacity(runs);
+    let mut talk = Talk::new(*next, size);
+    let mut bytes = talk.body().len();
+    if case != Case::New {
+        gate.turn(&talk, &talk.body())?;
+    }
+    while all.len() < runs {
+        // A small conversation must not become a large one.
+        let outgrown = case != Case::New && talk.turns % 4 == 0 && size < MB;
+        if case == Case::New || outgrown {
+            *next += 1;
+            talk = Talk::new(*next, size);
+            if case != Case::New {
+                gate.turn(&talk, &talk.body())?;
+            }
+        }
+        match case {
+            Case::New => {}
+            Case::Grown => talk.grow(),
+            Case::Clock => {
+                talk.grow();
+                talk.clock += 1;
+            }
+        }
+        let body = talk.body();
+        bytes = body.len();
+        all.push(gate.turn(&talk, &body)?);
+    }
+    *next += 1;
+    let median = |step: usize| {
+        let mut times: Vec<Duration> = all.iter().map(|times| times[step]).collect();
+        times.sort_unstable();
+        times[times.len() / 2]
+    };
+    Ok((bytes, std::array::from_fn(median)))
 }
 
 fn main() -> Result<(), &'static str> {
-    let (body, next) = (body(113), body(114));
-    let seen = view(&body)?;
-    println!("body {} bytes, {} blocks", body.len(), seen.blocks.len());
-    let show = |name: &str, time: Duration| {
-        let rate = body.len() as f64 / time.as_secs_f64() / 1e6;
-        println!(
-            "{name:44} {:8.3} ms {rate:8.0} MB/s",
-            time.as_secs_f64() * 1e3
-        );
-    };
-    let hasher = || Hasher::new([1; 32]);
-    let used = hasher();
-    black_box(used.chain(&body, &seen, b"scope"));
-
-    show(
-        "skip the whole body",
-        best(
-            || (),
-            |()| Walker::new(&body).and_then(|mut walk| walk.skip()),
-        ),
-    );
-    show("view", best(|| (), |()| view(&body)));
-    show(
-        "chain, cold",
-        best(hasher, |hasher| hasher.chain(&body, &seen, b"scope")),
-    );
-    show(
-        "chain, warm",
-        best(|| (), |()| used.chain(&body, &seen, b"scope")),
-    );
-    let whole = |hasher: &Hasher, body: &Bytes| {
-        let seen = view(body).ok()?;
-        let chain = hasher.chain(body, &seen, b"scope");
-        let plan = plan(&Situation {
-            min_tokens: Some(512),
-            ..Situation::new(body, &seen)
-        });
-        Some((chain, apply(body, &plan.splices)))
-    };
-    show(
-        "view, chain, plan, splice, cold",
-        best(hasher, |hasher| whole(&hasher, &body)),
-    );
-    show(
-        "view, chain, plan, splice, warm",
-        best(|| (), |()| whole(&used, &body)),
-    );
-    let known = || {
-        let hasher = hasher();
-        black_box(hasher.chain(&body, &seen, b"scope"));
-        hasher
-    };
-    show(
-        "view, chain, plan, splice, next turn",
-        best(known, |hasher| whole(&hasher, &next)),
-    );
-    Ok(())
+    let mut gate = Gate::new();
+    let mut next = 0;
+    while next < OTHERS {
+        let mut talk = Talk::new(next, 60_000);
+        gate.turn(&talk, &talk.body())?;
+        talk.grow();
+        gate.turn(&talk, &talk.body())?;
+        next += 1;
+    }
+    print!("{:>6} {:>9}", "case", "bytes");
+    for step in STEPS {
+        print!(" {step:>8}");
+    }
+    println!("  microseconds, medians; MB/s");
+    let mut broken = None;
+    for (case, name, budget) in [
+        (Case::New, "new", NEW_BUDGET),
+        (Case::Grown, "grown", GROWN_BUDGET),
+        (Case::Clock, "clock", NEW_BUDGET),
+    ] {
+        let mut per_mb = Duration::ZERO;
+        for size in SIZES {
+            if case == Case::Clock && size != MB {
+                continue;
+            }
+            let (bytes, times) = measure(&mut gate, &mut next, case, size)?;
+            print!("{name:>6} {bytes:>9}");
+            for time in times {
+                print!(" {:8.1}", time.as_secs_f64() * 1e6);
+            }
+            println!("  {:.0}", bytes as f64 / times[ALL].as_secs_f64() / 1e6);
+            // A conversation grows past the size it is measured for.
+            let scaled = times[ALL].mul_f64(size as f64 / bytes as f64);
+            if size == MB {
+                per_mb = scaled;
+                if scaled > budget {
+                    broken = Some("1 MB takes longer than its budget");
+                }
+            }
+            if size == 8 * MB && scaled > per_mb.mul_f64(LINEAR_FACTOR) {
+                broken = Some("8 MB take more than ten times as long as 1 MB");
+            }
+        }
+    }
+    println!("engine: {:?} bytes of {MEMORY}", gate.engine.bytes());
+    broken.map_or(Ok(()), Err)
 }

@@ -57,6 +57,7 @@ pub(super) fn gather(files: &[PathBuf]) -> anyhow::Result<Gathered> {
             thread,
             trail: looked.trail,
             unmarkable: Some(looked.unmarkable),
+            forced: looked.forced,
             prompt_tokens: looked.prompt_tokens,
         });
     }

@@ -7,16 +7,15 @@ use http::HeaderMap;
 
 use super::line::Line;
 use crate::prompt_cache::chain::{Hash, Hasher};
-use crate::prompt_cache::trail::{Betas, Mark, Trail, short};
-use crate::provider::anthropic::request::view;
-use crate::provider::view::{History, RequestView, Role, Ttl, Unmarkable};
+use crate::prompt_cache::plan::client_marks;
+use crate::prompt_cache::trail::{Betas, Trail, short};
+use crate::provider::anthropic::{self, request::view};
+use crate::provider::view::{History, Role, Unmarkable};
 use crate::run::{Answered, Arrival, Identity, Labels, Registry, identify};
 
 /// Hashes are compared within one replay only, and the same input gives the same output: the
 /// secret of an installation has no part in it.
 const SECRET: [u8; 32] = *b"prefixgate replay, no secret....";
-/// Beta features that stand for the fast mode begin so.
-const FAST_BETA: &str = "fast-mode-";
 
 /// A request that was looked at.
 pub(super) struct Looked {
@@ -24,6 +23,7 @@ pub(super) struct Looked {
     pub(super) scope: u64,
     pub(super) trail: Trail,
     pub(super) unmarkable: Box<[Option<Unmarkable>]>,
+    pub(super) forced: bool,
     pub(super) prompt_tokens: Option<u64>,
     identity: Identity,
     trace: Option<String>,
@@ -83,14 +83,16 @@ impl Eyes {
                 None => chain.root,
             })
             .collect();
-        let betas = betas(hasher, &line.headers);
+        let (hash, fast) = anthropic::betas(&line.headers);
+        let betas = Betas { hash, fast };
         let model = view.model.as_deref().unwrap_or_default();
-        let marks = marks(&view);
+        let marks = client_marks(&view);
         Ok(Looked {
             at_ms,
             scope: short(&scope),
             trail: Trail::new(hasher, &line.body, &view, &chain, betas, marks),
             unmarkable: view.blocks.iter().map(|block| block.unmarkable).collect(),
+            forced: view.forced_call,
             prompt_tokens: line.prompt_tokens,
             identity,
             trace: identify::trace_session(&line.headers),
@@ -153,41 +155,4 @@ fn credential(headers: &HeaderMap) -> &[u8] {
     named("x-api-key")
         .or_else(|| named("authorization"))
         .unwrap_or_default()
-}
-
-fn betas(hasher: &Hasher, headers: &HeaderMap) -> Betas {
-    let lists = headers.get_all("anthropic-beta").iter();
-    let mut all: Vec<&str> = lists
-        .filter_map(|list| list.to_str().ok())
-        .flat_map(|list| list.split(','))
-        .map(str::trim)
-        .filter(|name| !name.is_empty())
-        .collect();
-    all.sort_unstable();
-    all.dedup();
-    Betas {
-        hash: short(&hasher.keyed("betas", all.join(",").as_bytes())),
-        fast: all.iter().any(|name| name.starts_with(FAST_BETA)),
-    }
-}
-
-/// The client's breakpoints; the automatic one stands on the last block that may carry one.
-fn marks(view: &RequestView) -> Vec<Mark> {
-    let mark = |at: usize, ttl: Option<Ttl>| Mark {
-        at: u32::try_from(at).unwrap_or(u32::MAX),
-        ttl,
-        ours: false,
-    };
-    let blocks = view.blocks.iter().enumerate();
-    let mut marks: Vec<Mark> = blocks
-        .filter_map(|(at, block)| Some(mark(at, block.marker?.ttl)))
-        .collect();
-    if let Some(auto) = view.auto_marker {
-        let place = view.blocks.iter().rposition(|block| {
-            matches!(block.unmarkable, None | Some(Unmarkable::Unknown)) || block.marker.is_some()
-        });
-        marks.extend(place.map(|at| mark(at, auto.ttl)));
-        marks.sort_by_key(|mark| mark.at);
-    }
-    marks
 }

@@ -125,6 +125,8 @@ fn taken(turn: &TurnRecord, trail: Trail, run: u32, thread: u32) -> Taken {
         thread,
         trail,
         unmarkable: None,
+        // The trail has a hash of the setting only.
+        forced: false,
         prompt_tokens: turn.usage.prompt().filter(|_| exact),
     }
 }

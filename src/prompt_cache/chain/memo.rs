@@ -3,58 +3,46 @@
 //! A growing conversation sends every old block again; so it pays for hashing its new tail only.
 //! Forgetting is safe at any time: the hash is computed again.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hash as HashTrait, Hasher as HasherTrait};
+use std::hash::{Hash as HashTrait, Hasher as HasherTrait};
 use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 use xxhash_rust::xxh3::xxh3_128_with_secret;
 
 use super::Hash;
+use crate::prompt_cache::by_hash::ByHash;
 
 /// Parts with a lock of their own, which is held for one look-up.
 const SHARDS: usize = 16;
 
-/// Entries of one generation of one shard; with two generations of 16 shards, about 260,000 blocks
-/// (the histories of some hundred long conversations) in at most 26 MB.
-const GENERATION_ENTRIES: usize = 8192;
+/// Entries of one generation of one shard: what a table of 8192 slots holds without growing. With
+/// two generations of 16 shards, about 230,000 blocks (the histories of some hundred long
+/// conversations) in at most 9 MB.
+const GENERATION_ENTRIES: usize = 7168;
 
 /// Length of the fast hash's own secret; it needs 136 bytes at least.
 const SECRET_BYTES: usize = 192;
 
-/// The fast hash of the raw bytes and what they were read as. 128 bits under a secret: nobody
-/// without it can search for two blocks that share a key.
+/// The fast hash of the raw bytes, together with what they were read as. 128 bits under a secret:
+/// nobody without it can search for two blocks that share a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Key {
-    raw: u128,
-    context: u64,
+struct Key(u128);
+
+impl Key {
+    fn new(raw: u128, context: u64) -> Self {
+        // Odd, so that no two contexts turn one hash into the same key.
+        const SPREAD: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
+        Self(raw ^ u128::from(context).wrapping_mul(SPREAD))
+    }
 }
 
 impl HashTrait for Key {
     fn hash<H: HasherTrait>(&self, state: &mut H) {
-        state.write_u64((self.raw as u64) ^ self.context.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        state.write_u64(self.0 as u64);
     }
 }
 
-/// Keys are hashes already.
-#[derive(Default)]
-struct AsIs(u64);
-
-impl HasherTrait for AsIs {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
-    }
-}
-
-type Generation = HashMap<Key, Hash, BuildHasherDefault<AsIs>>;
+type Generation = ByHash<Key, Hash>;
 
 /// What was used since the last change of generations, and what was used before it.
 #[derive(Default)]
@@ -83,11 +71,8 @@ impl Memo {
     /// The remembered hash, or the computed one, which is then remembered. Nothing is computed
     /// under a lock.
     pub(super) fn get_or(&self, raw: &[u8], context: u64, compute: impl FnOnce() -> Hash) -> Hash {
-        let key = Key {
-            raw: xxh3_128_with_secret(raw, &self.secret),
-            context,
-        };
-        let shard = &self.shards[(key.raw >> 96) as usize % SHARDS];
+        let key = Key::new(xxh3_128_with_secret(raw, &self.secret), context);
+        let shard = &self.shards[(key.0 >> 96) as usize % SHARDS];
         let lock = || shard.lock().unwrap_or_else(PoisonError::into_inner);
         {
             let mut shard = lock();

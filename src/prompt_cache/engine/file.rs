@@ -83,6 +83,9 @@ impl Engine {
             let (thread, past) = from.thread().ok_or(Damaged::Content("threads"))?;
             drop(lock(&engine.pasts).put(thread, Arc::new(past)));
         }
+        if !from.0.is_empty() {
+            return Err(Damaged::Content("threads"));
+        }
         Ok(engine)
     }
 }
@@ -109,6 +112,7 @@ fn put_past(out: &mut Vec<u8>, past: &Past) {
     for text in [&past.response_id, &past.model_served, &past.stop_reason] {
         put_bytes(out, text.as_deref().unwrap_or_default().as_bytes());
     }
+    put_u64(out, past.client_order.unwrap_or(0));
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -157,6 +161,10 @@ impl<'a> Reader<'a> {
             response_id: self.text()?,
             model_served: self.text()?,
             stop_reason: self.text()?,
+            client_order: match self.u64()? {
+                0 => None,
+                order => Some(order),
+            },
         };
         Some((thread, past))
     }

@@ -8,6 +8,9 @@ use crate::prompt_cache::trail::Past;
 /// Threads whose newest request is kept, however small it is.
 const MAX_THREADS: usize = 65_536;
 
+/// What a thread takes beside its request: places in the map and its queue, heads of allocations.
+const ENTRY_BYTES: usize = 256;
+
 /// By the hash of the thread. What was not touched longest is forgotten first.
 #[derive(Debug)]
 pub(super) struct Pasts {
@@ -33,16 +36,16 @@ impl Pasts {
     /// outside of a lock.
     pub(super) fn put(&mut self, thread: u64, past: Arc<Past>) -> Vec<Arc<Past>> {
         let mut gone: Vec<_> = self.entries.remove(&thread).into_iter().collect();
-        self.bytes += past.bytes();
+        self.bytes += size(&past);
         let pushed_out = self.entries.insert(thread, past);
         gone.extend(pushed_out.map(|(_, past)| past));
         self.bytes = self
             .bytes
-            .saturating_sub(gone.iter().map(|past| past.bytes()).sum());
+            .saturating_sub(gone.iter().map(|past| size(&past)).sum());
         while self.bytes > self.limit
             && let Some((_, oldest)) = self.entries.pop_oldest()
         {
-            self.bytes = self.bytes.saturating_sub(oldest.bytes());
+            self.bytes = self.bytes.saturating_sub(size(&oldest));
             gone.push(oldest);
         }
         gone
@@ -55,6 +58,10 @@ impl Pasts {
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Arc<Past>)> {
         self.entries.iter().map(|(thread, past)| (*thread, past))
     }
+}
+
+fn size(past: &Past) -> usize {
+    past.bytes() + ENTRY_BYTES
 }
 
 #[cfg(test)]
@@ -83,12 +90,13 @@ mod tests {
             response_id: None,
             model_served: None,
             stop_reason: None,
+            client_order: None,
         })
     }
 
     #[test]
     fn holds_no_more_than_it_may_and_keeps_what_is_used() {
-        let size = past(0).bytes();
+        let size = size(&past(0));
         let mut pasts = Pasts::new(10 * size);
         for thread in 0..100_u64 {
             pasts.put(thread, past(1));

@@ -1,10 +1,10 @@
 //! The entries, in a bounded number of bytes.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use uuid::Uuid;
 
+use crate::prompt_cache::by_hash::ByHash;
 use crate::provider::view::Ttl;
 
 /// Parts of the table. Each makes room for itself, so that no single insertion pays for all.
@@ -28,26 +28,8 @@ impl Hash for Key {
     }
 }
 
-/// Keys are hashes already.
-#[derive(Debug, Default)]
-pub(super) struct AsIs(u64);
-
-impl Hasher for AsIs {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
-    }
-}
-
 /// A map by key.
-pub(super) type ByKey<V> = HashMap<Key, V, BuildHasherDefault<AsIs>>;
+pub(super) type ByKey<V> = ByHash<Key, V>;
 
 /// A prefix that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -95,8 +95,8 @@ impl Cache {
         }
     }
 
-    /// The longest living entry on a request's path, by position, and the lifetime of the one at
-    /// the end of tools and system.
+    /// The longest living entry on a request's path, by position, and the lifetime of the
+    /// longest of tools and system.
     pub(super) fn alive(&mut self, request: &Request) -> (Option<usize>, Option<Ttl>) {
         let now = request.recorded.at_ms;
         self.settle(now);
@@ -106,7 +106,8 @@ impl Cache {
         };
         let longest = (0..request.positions.len()).rfind(|at| living(at).is_some());
         let head = (request.recorded.trail.head as usize).checked_sub(1);
-        let head = head.and_then(|block| living(&request.position_of(block)?));
+        let head = head.and_then(|block| request.position_of(block));
+        let head = head.and_then(|end| (0..=end).rev().find_map(|at| living(&at)));
         (longest, head.map(|entry| entry.ttl))
     }
 

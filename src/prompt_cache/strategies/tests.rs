@@ -46,6 +46,7 @@ pub(crate) fn request(at_ms: i64, thread: u32, blocks: &[(u64, u32)]) -> Recorde
             messages: u32::try_from(blocks.len()).unwrap() - 1,
         },
         unmarkable: None,
+        forced: false,
         prompt_tokens: None,
         bytes_per_token_milli: 1_000,
         min_tokens: Some(1),

@@ -69,6 +69,7 @@ fn past(trail: Trail, usage: Usage) -> Past {
         response_id: None,
         model_served: Some("m-1".into()),
         stop_reason: None,
+        client_order: None,
     }
 }
 

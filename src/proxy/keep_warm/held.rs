@@ -127,5 +127,8 @@ fn like(turn: &TurnRecord) -> TurnRecord {
     record.root.clone_from(&turn.root);
     record.chain.clone_from(&turn.chain);
     record.cache.helper = Some("keep_warm");
+    record.cache.policy = turn.cache.policy;
+    // Its read prolongs the life of what the turn wrote.
+    record.cache.read_of = Some(turn.id);
     record
 }

@@ -4,16 +4,15 @@
 use crate::config::{CachePolicy, NativeDiagnostics};
 use crate::prompt_cache::chain::{Chain, Hash};
 use crate::prompt_cache::diagnosis;
-use crate::prompt_cache::habits::{self, Kind, Question};
-use crate::prompt_cache::plan::{self, Plan, Situation};
-use crate::prompt_cache::shadow::Levels;
+use crate::prompt_cache::engine::{Request, marks_after};
+use crate::prompt_cache::plan::{self, Plan};
 use crate::prompt_cache::splice::Splice;
-use crate::prompt_cache::trail::{self, Betas, Mark, Trail, short};
+use crate::prompt_cache::trail::{Betas, earlier_thinking, short};
 use crate::provider::anthropic;
-use crate::provider::view::{History, RequestView, Section, Ttl};
+use crate::provider::view::{RequestView, Section, Ttl};
 use crate::proxy::Shared;
 use crate::proxy::account::Account;
-use crate::proxy::audit::Watched;
+use crate::proxy::audit::{Helped, Watched};
 use crate::trace::Placed;
 
 use super::Asking;
@@ -34,7 +33,8 @@ pub(super) fn watch(
     asking: &Asking<'_>,
     body: &[u8],
     view: &RequestView,
-    mut chain: Chain,
+    chain: Chain,
+    client_order: Option<u64>,
 ) -> Sent {
     let now_ms = shared.clock.utc_ms();
     let Some(seat) = account.seat().cloned() else {
@@ -46,80 +46,61 @@ pub(super) fn watch(
     let ratio = seat
         .bytes_per_token_milli
         .unwrap_or(facts.bytes_per_token_milli);
-    let betas = betas(asking);
-    let whole = !matches!(view.history, History::Continues(_));
-    let client: Vec<Mark> = plan::client_marks(view);
-    let mut trail = Trail::new(&shared.hasher, body, view, &chain, betas, client);
     let dropped = dropped_thinking(model, body, view);
-    if !dropped.is_empty() {
-        trail.leave_out(&dropped);
-        chain.leave_out(&shared.hasher, view.head_len(), &dropped);
-    }
-    if !whole {
-        // What it stands behind is not in it.
-        trail.steps = Box::default();
-        trail.marks = Vec::new();
-    }
     let thread = short(&shared.hasher.keyed("thread", &thread_name(&seat)));
-    let root = shared.hasher.extend(chain.root, model.as_bytes());
     let app = app(shared, account, asking, body, view);
-    let compared = shared.engine.compare(thread, &trail, body, view);
+    let prepared = shared.engine.prepare(
+        &Request {
+            hasher: &shared.hasher,
+            body,
+            view,
+            betas: betas(asking),
+            left_out: &dropped,
+            thread,
+            turn: seat.turn,
+            app,
+            root_seen: seat.root_seen,
+            previous_blocks: seat.previous_end,
+            insertion_off: seat.insertion_off,
+            policy: match policy {
+                CachePolicy::Off => None,
+                CachePolicy::Replace => Some(plan::Policy::Replace),
+                CachePolicy::Fill | CachePolicy::DryRun => Some(plan::Policy::Fill),
+            },
+            rates: facts.rates,
+            min_tokens: facts.min_cache_tokens,
+            bytes_per_token_milli: ratio,
+            now_ms,
+        },
+        chain,
+    );
     let mut watched = Watched {
         turn: account.record().map(|record| record.id).unwrap_or_default(),
         thread,
         app,
-        levels: Levels::of(&shared.hasher, &trail),
-        trail,
-        at: if whole { chain.at } else { Vec::new() },
-        compared,
+        levels: prepared.levels,
+        trail: prepared.trail,
+        at: prepared.at,
+        compared: prepared.compared,
         expected: Default::default(),
         min_tokens: facts.min_cache_tokens,
         bytes_per_token_milli: ratio,
         beside: seat.turn == 1 && &*seat.thread_id != "main",
         asked_native: view.diagnostics,
+        client_asked: view.diagnostics,
         names_previous: view.diagnostics && view.ids.previous_message.is_some(),
+        rates: facts.rates,
+        next: prepared.next,
+        helped: Helped {
+            client_order,
+            waited: None,
+            resumed: shared
+                .keeper
+                .resumed(&(seat.run_id.clone(), seat.thread_id.clone())),
+        },
     };
-    let outlook = shared.engine.outlook(
-        habits::Arrival {
-            app,
-            root,
-            thread,
-            turn: seat.turn,
-            bytes: view.blocks.iter().map(|b| u64::from(b.span.len())).sum(),
-            shared: watched.compared.kept,
-            now_ms,
-        },
-        &Question {
-            app,
-            root,
-            thread,
-            turn: seat.turn,
-            kind: Kind::of(view),
-            forced: view.forced_call,
-            root_seen: seat.root_seen,
-            now_ms,
-        },
-    );
     let mut sent = Sent::default();
-    if policy != CachePolicy::Off && whole {
-        let alive = shared.engine.look(&watched.look(now_ms)).alive;
-        let plan = plan::plan(&Situation {
-            policy: match policy {
-                CachePolicy::Replace => plan::Policy::Replace,
-                _ => plan::Policy::Fill,
-            },
-            outlook,
-            rates: facts.rates,
-            min_tokens: facts.min_cache_tokens,
-            bytes_per_token_milli: ratio,
-            // A number of blocks there, the index of the last of them here.
-            previous_end: seat.previous_end.and_then(|blocks| blocks.checked_sub(1)),
-            read_at: alive.map(|known| known.at),
-            ttl: chosen_before(&watched),
-            head_ttl: shared.engine.head_lifetime(&watched.look(now_ms)),
-            insertion_off: seat.insertion_off,
-            ..Situation::new(body, view)
-        });
+    if let Some(plan) = prepared.plan {
         note(shared, account, view, &plan, policy == CachePolicy::DryRun);
         if policy != CachePolicy::DryRun {
             watched.trail.marks = marks_after(view, &plan);
@@ -164,15 +145,6 @@ fn policy(shared: &Shared, run: &str) -> (CachePolicy, &'static str) {
     }
 }
 
-/// The lifetime of our breakpoints in this thread, which must not change while it runs.
-fn chosen_before(watched: &Watched) -> Option<Ttl> {
-    let past = watched.compared.past.as_deref()?;
-    let head = past.trail.head;
-    let ours = past.trail.marks.iter().rev();
-    ours.filter(|mark| mark.ours && mark.at >= head)
-        .find_map(|mark| mark.ttl)
-}
-
 /// Writes the plan into the record.
 fn note(shared: &Shared, account: &mut Account, view: &RequestView, plan: &Plan, dry_run: bool) {
     for warning in &plan.warnings {
@@ -196,40 +168,12 @@ fn note(shared: &Shared, account: &mut Account, view: &RequestView, plan: &Plan,
     record.markers_added = placed.collect();
 }
 
-/// All breakpoints of the request as it is sent.
-fn marks_after(view: &RequestView, plan: &Plan) -> Vec<Mark> {
-    let removed = |mark: &Mark| plan.removed.contains(&(mark.at as usize));
-    let top = if plan.removed_top {
-        view.auto_marker
-    } else {
-        None
-    };
-    let mut marks: Vec<Mark> = plan::client_marks(view)
-        .into_iter()
-        .filter(|mark| !removed(mark))
-        .filter(|mark| {
-            top.is_none()
-                || view
-                    .blocks
-                    .get(mark.at as usize)
-                    .is_some_and(|b| b.marker.is_some())
-        })
-        .collect();
-    marks.extend(plan.placed.iter().map(|(index, ttl)| Mark {
-        at: u32::try_from(*index).unwrap_or(u32::MAX),
-        ttl: Some(*ttl),
-        ours: true,
-    }));
-    marks.sort_by_key(|mark| mark.at);
-    marks
-}
-
 /// The blocks that the model leaves out of this prompt. A request that says itself what becomes of
 /// its thinking is taken to keep it.
 fn dropped_thinking(model: &str, body: &[u8], view: &RequestView) -> Vec<usize> {
     let told = || memchr::memmem::find(body, b"\"clear_thinking").is_some();
     match anthropic::thinking::drops_thinking(model) && !told() {
-        true => trail::earlier_thinking(view),
+        true => earlier_thinking(view),
         false => Vec::new(),
     }
 }

@@ -117,8 +117,6 @@ pub struct Seat {
     pub insertion_off: bool,
     /// Bytes of body per 1000 tokens of prompt, as this thread's exact usage showed.
     pub bytes_per_token_milli: Option<u32>,
-    /// The thread's newest turns in a row that wrote to the provider's cache and read nothing.
-    pub unread_writes: u32,
     key: u64,
     body: u128,
 }
@@ -147,8 +145,6 @@ pub struct Answered {
     pub calls: Vec<AskedCall>,
     /// Exact tokens of the prompt and the bytes of the body they came from.
     pub prompt: Option<(u64, u64)>,
-    /// Tokens read from and written to the provider's cache, where known.
-    pub cache: Option<(u64, u64)>,
     /// UTC milliseconds.
     pub now_ms: i64,
 }
@@ -207,7 +203,6 @@ struct Thread {
     /// Insertion waits for a request that is answered.
     suspended: bool,
     bytes_per_token_milli: Option<u32>,
-    unread_writes: u32,
     last_ms: i64,
     /// Its newest request was the client's own summing-up.
     compacting: bool,
@@ -350,11 +345,6 @@ impl Registry {
             && PLAUSIBLE_RATIOS.contains(&milli)
         {
             thread.bytes_per_token_milli = Some(milli);
-        }
-        match end.cache {
-            Some((0, 1..)) => thread.unread_writes = thread.unread_writes.saturating_add(1),
-            Some((1.., _)) => thread.unread_writes = 0,
-            _ => {}
         }
         if let Some(id) = end.response_id {
             state.answers.insert(id, (seat.key, end.end));
@@ -689,7 +679,6 @@ impl State {
             insertion_off: false,
             suspended: false,
             bytes_per_token_milli: None,
-            unread_writes: 0,
             last_ms: 0,
             compacting: false,
             restored: false,
@@ -723,7 +712,6 @@ impl State {
             root_seen: false,
             insertion_off: false,
             bytes_per_token_milli: None,
-            unread_writes: 0,
             key: found.key,
             body: a.body,
         };
@@ -743,7 +731,6 @@ impl State {
         seat.parent_thread = thread.parent.clone();
         seat.insertion_off = thread.insertion_off || thread.suspended;
         seat.bytes_per_token_milli = thread.bytes_per_token_milli;
-        seat.unread_writes = thread.unread_writes;
         if let Some(run) = self.runs.remove(&seat.run_id) {
             // Renews the run beside its thread.
             self.runs.insert(seat.run_id.clone(), run);

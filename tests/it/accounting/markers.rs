@@ -151,8 +151,14 @@ fn ending_in(last: &str) -> String {
 }
 
 /// The forwarded body, checked to be the client's with markers of ours, and their paths.
+/// Each is the first request of an app of its own: what one has shown must not decide the next.
 async fn sent(gateway: &Gateway, upstream: &Upstream, body: &str) -> (Value, Vec<String>) {
-    let reply = post(gateway, &[], body).await;
+    let number = upstream.seen().len();
+    let (app, run) = (
+        format!("x-prefixgate-app: a{number}"),
+        format!("x-prefixgate-run: r{number}"),
+    );
+    let reply = post(gateway, &[&app, &run], body).await;
     assert_eq!(reply.status, 200);
     let seen = upstream.last();
     assert_eq!(without_ours(&seen), body);

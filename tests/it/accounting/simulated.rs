@@ -292,7 +292,9 @@ async fn a15_minimum_of_the_model() {
     ] {
         let mut body = agent_body(model, "hello");
         body["system"][0]["text"] = filler(tokens).into();
-        let reply = post(&gateway, &[], &body.to_string()).await;
+        // Calls that nothing follows are no longer marked once their app is known for them.
+        let app = format!("x-prefixgate-app: {model}-{tokens}");
+        let reply = post(&gateway, &[&app], &body.to_string()).await;
         assert_eq!(reply.status, 200, "{}", reply.text());
         let seen = sim.requests().pop().unwrap();
         assert_eq!(count_markers(&seen.body) > 0, marked, "{model} {tokens}");

@@ -2,6 +2,7 @@
 
 mod cases;
 mod changes;
+mod helpers;
 mod kept;
 mod lineages;
 mod quiet;

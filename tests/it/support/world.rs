@@ -106,6 +106,12 @@ impl World {
         }
     }
 
+    /// Moves the time on, and lets the gateway do what is due.
+    pub fn pass(&self, ms: u64) {
+        self.clock.advance(ms);
+        self.gateway.as_ref().unwrap().look_at_clock();
+    }
+
     /// Turns whose verdict could be compared with the provider's own diagnosis.
     pub fn compared(&self) -> usize {
         self.compared.load(Ordering::Relaxed)
