@@ -335,7 +335,13 @@ fn expired(facts: &Facts<'_>, past: &Past) -> Option<Cause> {
             .expected
             .alive
             .is_some_and(|alive| alive.at >= mark.at);
-    (gap >= lifetime && !renewed).then(|| {
+    // What outlives the tail was lost by a change before its end, and that can be mended.
+    let mut marks = past.trail.marks.iter().rev();
+    let outlives = marks.find(|mark| mark.ttl == Some(Ttl::H1) && gap < H1_MS);
+    let broken = outlives
+        .zip(facts.change)
+        .is_some_and(|(mark, change)| change.before <= mark.at);
+    (gap >= lifetime && !renewed && !broken).then(|| {
         let limit = if lifetime == H1_MS { "1h" } else { "5m" };
         Cause::new(
             Reason::Expired,

@@ -383,3 +383,134 @@ fn a_model_without_a_price_leaves_the_tokens() {
         (Some(121_000), None)
     );
 }
+
+/// The provider holds the conversation: nothing is known of what was sent, so nobody is blamed.
+#[test]
+fn what_is_not_seen_is_not_judged() {
+    let judged = |turn: &Turn| {
+        judge(&Facts {
+            usage: &turn.usage,
+            now: &turn.now,
+            started_ms: turn.started_ms,
+            served: None,
+            past: turn.past.as_ref(),
+            change: None,
+            expected: &turn.expected,
+            min_tokens: turn.min_tokens,
+            beside: false,
+            price: &price,
+        })
+        .map(|verdict| verdict.status)
+    };
+    let held = |turn: &mut Turn| {
+        turn.now.steps = Box::default();
+        turn.now.marks.clear();
+    };
+    let mut turn = Turn::after_121k(usage(121_100, 0, 0, 0));
+    held(&mut turn);
+    assert_eq!(judged(&turn), Err("history_held"));
+    turn.usage = usage(100, 121_000, 0, 0);
+    assert_eq!(judged(&turn), Ok(Status::Hit), "what was read was read");
+    // And the first whole request after it has nothing to be compared with.
+    let mut turn = Turn::after_121k(usage(121_100, 0, 0, 0));
+    let mut unseen = trail(4);
+    unseen.steps = Box::default();
+    turn.past.as_mut().unwrap().trail = Arc::new(unseen);
+    assert_eq!(judged(&turn), Err("history_held"));
+}
+
+#[test]
+fn a_fact_about_the_conversation_follows_from_its_blocks() {
+    let images = Setting {
+        name: "images",
+        from: Section::Messages,
+        value: 1,
+    };
+    let with_image_at = |trail: &mut Trail, at: usize| trail.steps[at].kind = BlockKind::Image;
+    // The only image is gone: the block is named, not the setting.
+    let mut turn = Turn::after_121k(usage(60, 18_000, 103_500, 0));
+    let mut before = trail(4);
+    before.settings.push(images);
+    with_image_at(&mut before, 3);
+    turn.past.as_mut().unwrap().trail = Arc::new(before);
+    turn.change = Some(change(Section::Messages, 3, What::ImageReplaced));
+    assert_eq!(turn.reason().1, Some(Reason::Messages));
+    // The first image came in the tail, and something else changed: the image costs more.
+    let mut turn = Turn::after_121k(usage(60, 18_000, 103_500, 0));
+    turn.now.settings.push(images);
+    turn.change = Some(change(Section::Messages, 4, What::Text));
+    assert_eq!(turn.reason().1, Some(Reason::Parameter));
+    // ... or it is the change.
+    with_image_at(&mut turn.now, 4);
+    assert_eq!(turn.reason().1, Some(Reason::Messages));
+}
+
+/// Runs of results may count as one position or not; what was not read because they do not is no
+/// fault of the provider.
+#[test]
+fn lookback_counts_every_block_where_something_was_not_read() {
+    let mut turn = Turn::after_121k(usage(50, 0, 122_000, 0));
+    turn.expected.alive = known(5, Some(121_000));
+    turn.expected.read = turn.expected.alive;
+    turn.now = trail(24);
+    turn.now.marks[0].at = 24;
+    assert_eq!(turn.reason().1, Some(Reason::Evicted), "20 positions");
+    turn.now.marks[0].at = 25;
+    assert_eq!(turn.reason().1, Some(Reason::Lookback), "21 positions");
+    turn.now.steps[10].counts = false;
+    assert_eq!(turn.reason().1, Some(Reason::Evicted), "one is no position");
+}
+
+#[test]
+fn what_outlives_the_tail_is_lost_by_a_change() {
+    let mut turn = Turn::after_121k(usage(50, 0, 122_000, 0));
+    let mut before = trail(4);
+    let hourly = Mark {
+        at: 1,
+        ttl: Some(Ttl::H1),
+        ours: false,
+    };
+    before.marks.insert(0, hourly);
+    turn.past.as_mut().unwrap().trail = Arc::new(before);
+    turn.started_ms = 600_000;
+    turn.change = Some(change(Section::Messages, 3, What::Text));
+    assert_eq!(turn.reason().1, Some(Reason::Expired));
+    turn.change = Some(change(Section::System, 1, What::Clock));
+    assert_eq!(turn.reason().1, Some(Reason::System));
+    turn.started_ms = 3_600_000;
+    assert_eq!(turn.reason().1, Some(Reason::Expired));
+}
+
+#[test]
+fn a16_a_side_call_without_a_breakpoint_is_cold_too() {
+    let mut turn = Turn::alone(usage(90_000, 0, 0, 0));
+    turn.now.marks.clear();
+    turn.beside = true;
+    let verdict = turn.judged();
+    assert_eq!(
+        (verdict.status, verdict.reason),
+        (Status::Cold, Some(Reason::NoMarker))
+    );
+    assert!(verdict.detail.contains("shares no prefix"));
+    assert!(verdict.detail.contains("no cache breakpoint"));
+}
+
+#[test]
+fn thinking_that_the_model_left_out_is_its_doing() {
+    let mut turn = Turn::after_121k(usage(60, 18_000, 103_500, 0));
+    let mut before = trail(4);
+    before.steps[3].kind = BlockKind::Thinking;
+    turn.past.as_mut().unwrap().trail = Arc::new(before);
+    turn.change = Some(change(Section::Messages, 3, What::ThinkingDropped));
+    turn.now.steps[3].counts = false;
+    assert_eq!(
+        turn.reason(),
+        (
+            Status::Partial,
+            Some(Reason::Messages),
+            Some(Whose::Provider)
+        )
+    );
+    turn.now.steps[3].hash = 99;
+    assert_eq!(turn.reason().2, Some(Whose::Client));
+}

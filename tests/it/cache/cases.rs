@@ -577,10 +577,7 @@ async fn c05_a_loss_of_one_hour_writes_costs_their_price() {
 async fn c15_another_model_serves_behind_an_alias() {
     let upstream = Upstream::start(|seen, number| {
         let (model, usage) = match number {
-            0 => (
-                "test-sonnet-20261101",
-                r#"{"input_tokens":1000,"output_tokens":1}"#.to_owned(),
-            ),
+            0 => ("test-sonnet-20261101", usage(1000, 0, 0)),
             1 => ("test-sonnet-20261101", usage(20, 0, 6000)),
             2 => ("test-sonnet-20261101", usage(20, 6000, 100)),
             _ => ("test-small", usage(6150, 0, 0)),

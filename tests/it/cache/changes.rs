@@ -177,8 +177,8 @@ const CASES: &[Case] = &[
         |t| replace(&mut t.tools[2]["description"], "bash", "BASH"),
         Reason::Tools,
         What::ToolChanged,
-        "tools[2].description",
-        "bash",
+        "tools[2]",
+        "changed: bash (description",
     ),
     case(
         "moved",
@@ -227,7 +227,7 @@ const CASES: &[Case] = &[
         |t| t.block(4, 0)["source"]["data"] = json!("d29ybGQ="),
         Reason::Messages,
         What::ImageReplaced,
-        "messages[4].content[0].source.data",
+        "messages[4].content[0].source",
         "another image",
     ),
     case(

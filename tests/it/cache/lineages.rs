@@ -1,11 +1,17 @@
 //! Who is compared with whom: side calls, sub-agents, compaction, restarts, conversations that the
 //! provider holds, bodies that cannot be read.
 
+use std::io::Write as _;
+use std::time::Duration;
+
+use flate2::write::GzEncoder;
 use prefixgate::prompt_cache::verdict::{Reason, Status, What};
-use prefixgate::trace::{Inspection, TurnRecord};
+use prefixgate::sim::Options;
+use prefixgate::trace::{Inspection, Outcome, TurnRecord};
 use serde_json::{Value, json};
 
 use super::{Talk, told, user, verdict};
+use crate::support::Wire;
 use crate::support::world::{MINUTE, World};
 
 /// An agent with its own system prompt.
@@ -271,7 +277,7 @@ async fn what_cannot_be_read_is_not_judged() {
         (
             "abc",
             vec!["content-encoding: compress"],
-            "unknown_encoding",
+            "encoding_unknown",
         ),
     ] {
         let before = world.turns("r").len();
@@ -303,4 +309,140 @@ async fn what_was_not_answered_is_not_judged() {
         (None, Some("not_answered"))
     );
     extended(&world.turn("r", &talk.body()).await);
+}
+
+/// Each credential has its own cache: another key is no eviction.
+#[tokio::test]
+async fn another_credential_has_another_cache() {
+    let world = World::untouched().await;
+    let mut talk = Talk::new("s");
+    for turn in 0..2 {
+        let record = world
+            .turn_with("r", &["x-api-key: sk-one"], &talk.body())
+            .await;
+        let status = [Status::Cold, Status::Extended][turn];
+        assert_eq!(told(&record), (status, None), "{record:#?}");
+        talk.grow(&format!("turn {turn}"));
+    }
+    let other = world
+        .turn_with("r", &["x-api-key: sk-two"], &talk.body())
+        .await;
+    assert_eq!(told(&other), (Status::Cold, None), "{other:#?}");
+    talk.grow("back");
+    let back = world
+        .turn_with("r", &["x-api-key: sk-one"], &talk.body())
+        .await;
+    extended(&back);
+}
+
+/// A try that failed has written nothing, and the next one is compared with what was answered.
+#[tokio::test]
+async fn tries_that_fail_break_nothing() {
+    let world = World::untouched().await;
+    let mut talk = Talk::new("s");
+    world.turn("r", &talk.body()).await;
+    talk.grow("next [[inject:529 x2]]");
+    for attempt in 0..2 {
+        let reply = world.send("r", &[], &talk.body().to_string()).await;
+        assert_eq!(reply.status, 529);
+        let record = world.recorded("r", attempt + 2).await.remove(attempt + 1);
+        assert_eq!(record.cache.unjudged, Some("not_answered"));
+    }
+    let record = world.turn("r", &talk.body()).await;
+    extended(&record);
+    assert_eq!((record.turn, record.attempt), (2, 3));
+}
+
+/// A client that leaves in the middle of an answer has written its prefix all the same.
+#[tokio::test]
+async fn an_answer_that_nobody_waits_for_has_written() {
+    let options = Options {
+        event_delay: Duration::from_millis(150),
+        ..Options::default()
+    };
+    let world = World::watching_with(options).await;
+    let mut talk = Talk::new("s");
+    talk.extra.push(("stream", json!(true)));
+    let mut wire = Wire::connect(world.proxy()).await;
+    let body = talk.body().to_string();
+    wire.post("/v1/messages", &["x-prefixgate-run: r"], body.as_bytes())
+        .await;
+    let first = wire.head().await;
+    assert!(first.starts_with("HTTP/1.1 200"), "{first}");
+    wire.until(b"message_start").await.unwrap();
+    wire.until(b"\n\n").await.unwrap();
+    drop(wire);
+    let aborted = world.recorded("r", 1).await.remove(0);
+    assert_eq!(aborted.outcome, Outcome::ClientAbort);
+    assert_eq!(told(&aborted), (Status::Cold, None), "{aborted:#?}");
+    talk.extra.clear();
+    talk.grow("next");
+    let headers = ["x-api-key: k"];
+    let record = world.turn_with("r", &headers, &talk.body()).await;
+    extended(&record);
+    assert_eq!(record.cache.read_of, Some(aborted.id));
+}
+
+/// A compressed body is looked at as it was before.
+#[tokio::test]
+async fn compressed_bodies_are_judged() {
+    let world = World::untouched().await;
+    let mut talk = Talk::rich("s");
+    for turn in 0..3 {
+        if turn == 2 {
+            talk.block(2, 0)["content"] = json!("[pruned]");
+        }
+        let mut packed = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed
+            .write_all(talk.body().to_string().as_bytes())
+            .unwrap();
+        let packed = packed.finish().unwrap();
+        let headers = ["content-encoding: gzip", "x-prefixgate-run: r"];
+        let reply = Wire::exchange(world.proxy(), "/v1/messages", &headers, &packed).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        assert_eq!(world.sim.requests().last().unwrap().body, packed);
+        let record = world.recorded("r", turn + 1).await.remove(turn);
+        match turn {
+            0 => assert_eq!(told(&record), (Status::Cold, None)),
+            1 => extended(&record),
+            _ => assert_eq!(
+                verdict(&record).what,
+                Some(What::ResultPruned),
+                "{record:#?}"
+            ),
+        }
+        talk.grow(&format!("turn {turn}"));
+    }
+}
+
+/// Answers that come at once in one thread: each is compared with what was answered when it began,
+/// and the next one with the newest.
+#[tokio::test]
+async fn parallel_requests_of_one_thread() {
+    let options = Options {
+        head_delay: Duration::from_millis(100),
+        ..Options::default()
+    };
+    let world = World::watching_with(options).await;
+    let mut talk = Talk::new("s");
+    world.turn("r", &talk.body()).await;
+    talk.grow("both");
+    let (mut one, mut two) = (Talk::new("s"), Talk::new("s"));
+    one.messages.clone_from(&talk.messages);
+    two.messages.clone_from(&talk.messages);
+    one.grow("one way");
+    two.grow("another way");
+    let (a, b) = (one.body(), two.body());
+    tokio::join!(world.ask("r", &a), world.ask("r", &b));
+    let turns = world.recorded("r", 3).await;
+    for turn in &turns[1..] {
+        extended(turn);
+        assert_ne!(turn.cache.native_agrees, Some(false), "{turn:#?}");
+    }
+    for _ in 0..2 {
+        for talk in [&mut one, &mut two] {
+            talk.grow("goes on");
+            extended(&world.turn("r", &talk.body()).await);
+        }
+    }
 }

@@ -3,6 +3,7 @@
 mod cases;
 mod changes;
 mod helpers;
+mod kept;
 mod lineages;
 mod quiet;
 mod reasons;

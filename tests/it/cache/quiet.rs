@@ -103,8 +103,8 @@ async fn spellings_of_one_meaning_are_no_change() {
         |mut body| {
             let object = body.as_object_mut().unwrap();
             let messages = object.remove("messages").unwrap();
-            let rest = serde_json::to_string(object).unwrap();
-            format!(r#"{{"messages":{messages},{}"#, &rest[1..])
+            let rest = type_first(&body);
+            format!(r#"{{"messages":{},{}"#, type_first(&messages), &rest[1..])
         },
     )
     .await;
@@ -156,6 +156,7 @@ async fn the_clients_own_question_is_enough() {
     talk.extra
         .push(("diagnostics", json!({"previous_message_id": null})));
     let reply = world.ask("r", &talk.body()).await;
+    world.recorded("r", 1).await;
     let id = reply.json()["id"].as_str().unwrap().to_owned();
     talk.system[0]["text"] = json!(super::text(3000, "other"));
     talk.grow("next");

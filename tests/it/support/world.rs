@@ -9,7 +9,7 @@ use prefixgate::config::{CachePolicy, Config, Format, NativeDiagnostics, Upstrea
 use prefixgate::prompt_cache::verdict::Reason;
 use prefixgate::server::Gateway;
 use prefixgate::sim::{Options, Sim};
-use prefixgate::store::{Filter, Questions as _, Sqlite};
+use prefixgate::store::{Filter, Questions as _, Sqlite, Unreads};
 use prefixgate::trace::TurnRecord;
 use prefixgate::usage::PriceOverride;
 use serde_json::Value;
@@ -146,14 +146,21 @@ impl World {
 
     /// Sends these bytes. What arrives without our insertions must be what was sent.
     pub async fn send(&self, run: &str, headers: &[&str], body: &str) -> Reply {
-        let named = format!("x-prefixgate-run: {run}");
-        let mut all = vec![
-            "x-api-key: sk-test",
-            "anthropic-version: 2023-06-01",
-            &named,
-        ];
-        all.extend(headers);
-        let reply = Wire::exchange(self.proxy(), "/v1/messages", &all, body.as_bytes()).await;
+        let mut head = format!(
+            "POST /v1/messages HTTP/1.1\r\nhost: gateway\r\nx-prefixgate-run: {run}\r\n\
+             anthropic-version: 2023-06-01\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n",
+            body.len()
+        );
+        let key = headers.iter().any(|header| header.starts_with("x-api-key"));
+        let key = (!key).then_some("x-api-key: sk-test");
+        for header in headers.iter().copied().chain(key) {
+            head.push_str(header);
+            head.push_str("\r\n");
+        }
+        let mut wire = Wire::connect(self.proxy()).await;
+        wire.send(format!("{head}\r\n{body}").as_bytes()).await;
+        let reply = wire.response().await;
         let plain = |text: &str| match self.config.cache {
             CachePolicy::Off => text.to_owned(),
             _ => without_markers(text),
@@ -222,6 +229,12 @@ impl World {
             (turns.len() >= count).then_some(turns)
         })
         .await
+    }
+
+    /// What was written and not read, as seen at a time.
+    pub fn unread(&self, now_ms: i64) -> Unreads {
+        let store = Sqlite::open_read(&self.data()).unwrap();
+        store.unread(&Filter::all(10_000), now_ms).unwrap()
     }
 
     pub fn turns(&self, run: &str) -> Vec<TurnRecord> {
