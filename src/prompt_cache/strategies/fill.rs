@@ -100,6 +100,7 @@ impl Fill {
             bytes_per_token_milli: request.bytes_per_token_milli(),
             previous_end: before.and_then(|before| grown_from(trail, &before.recorded.trail)),
             read_at: seen.read_at.and_then(|at| u32::try_from(at).ok()),
+            pending_at: seen.pending_at.and_then(|at| u32::try_from(at).ok()),
             ttl: thread.ttl,
             head_ttl: seen.head_ttl,
             ..Situation::new(&[], &view)

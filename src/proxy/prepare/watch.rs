@@ -97,7 +97,7 @@ pub(super) fn watch(
     );
     let mut sent = Sent::default();
     if policy != CachePolicy::Off && whole {
-        let alive = shared.engine.look(&watched.look(now_ms)).alive;
+        let expected = shared.engine.look(&watched.look(now_ms));
         let plan = plan::plan(&Situation {
             policy: match policy {
                 CachePolicy::Replace => plan::Policy::Replace,
@@ -109,7 +109,8 @@ pub(super) fn watch(
             bytes_per_token_milli: ratio,
             // A number of blocks there, the index of the last of them here.
             previous_end: seat.previous_end.and_then(|blocks| blocks.checked_sub(1)),
-            read_at: alive.map(|known| known.at),
+            read_at: expected.alive.map(|known| known.at),
+            pending_at: expected.pending.map(|known| known.at),
             ttl: chosen_before(&watched),
             head_ttl: shared.engine.head_lifetime(&watched.look(now_ms)),
             insertion_off: seat.insertion_off,

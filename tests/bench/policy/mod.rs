@@ -43,6 +43,9 @@ pub const POLICIES: [&str; 6] = [
     "optimum",
 ];
 
+/// Between requests that are under way together, by the machine's clock.
+const APART: std::time::Duration = std::time::Duration::from_millis(15);
+
 /// What a workload cost under a policy.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Outcome {
@@ -105,16 +108,21 @@ async fn run(work: &Workload, marks: Marks, cache: CachePolicy) -> (Outcome, Out
     let mut threads = Vec::new();
     for step in &work.steps {
         hand.advance(step.wait_ms);
-        let sent = step.asks.iter().map(|ask| {
+        let mut sent = Vec::new();
+        for ask in &step.asks {
             threads.push(ask.thread);
+            if !sent.is_empty() {
+                // Nobody starts them at the very same moment.
+                tokio::time::sleep(APART).await;
+            }
             let (body, agent) = (ask.body(marks), ask.agent);
             let to = gateway.proxy_addr();
-            tokio::spawn(async move {
+            sent.push(tokio::spawn(async move {
                 let agent = format!("user-agent: {agent}");
                 Wire::exchange(to, "/v1/messages", &[&agent], body.as_bytes()).await
-            })
-        });
-        for reply in sent.collect::<Vec<_>>() {
+            }));
+        }
+        for reply in sent {
             let reply = reply.await.unwrap();
             assert!(
                 reply.status == 200,

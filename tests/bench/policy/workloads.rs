@@ -177,7 +177,7 @@ fn fan_out(rounds: usize, turns: usize) -> Workload {
             .collect();
         for sub in &mut subs {
             // So long that all are under way before the first is answered.
-            sub.user(&format!("{} [[delay:250]]", task_text(sub, turns)));
+            sub.user(&format!("{} [[delay:400]]", task_text(sub, turns)));
         }
         for turn in 0..turns {
             work.steps.push(Step {
@@ -240,7 +240,7 @@ fn reordered(turns: usize) -> Workload {
     for session in 0..2 {
         let mut talk = Ask::agent("shuffled", session + 1, 16, 3_000);
         work.task(&mut talk, 30 * SECOND, turns, result, |turn, talk| {
-            talk.rotate_tools(3 + turn % 5);
+            talk.rotate_tools(3 + (turn * (session as usize + 2)) % 7);
         });
     }
     work
