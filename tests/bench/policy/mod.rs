@@ -74,15 +74,14 @@ impl Outcome {
 /// A workload under all policies, in the order of [`POLICIES`].
 pub async fn measure(work: &Workload) -> [Outcome; 6] {
     let off = CachePolicy::Off;
-    let (none, optimum) = run(work, Marks::None, off).await;
-    [
-        none,
-        run(work, Marks::Automatic, off).await.0,
-        run(work, Marks::SystemTail, off).await.0,
-        run(work, Marks::Own, off).await.0,
-        run(work, Marks::Own, CachePolicy::Fill).await.0,
-        optimum,
-    ]
+    let ((none, optimum), automatic, system_tail, client, fill) = tokio::join!(
+        run(work, Marks::None, off),
+        run(work, Marks::Automatic, off),
+        run(work, Marks::SystemTail, off),
+        run(work, Marks::Own, off),
+        run(work, Marks::Own, CachePolicy::Fill),
+    );
+    [none, automatic.0, system_tail.0, client.0, fill.0, optimum]
 }
 
 /// One policy with a fresh gateway and a fresh provider; and the optimum for what arrived there.

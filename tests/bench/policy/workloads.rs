@@ -88,7 +88,7 @@ fn nothing(_: usize, _: &mut Talk) {}
 pub fn all(short: bool) -> Vec<Workload> {
     let n = |full: usize, quick: usize| if short { quick } else { full };
     vec![
-        long_loop(n(60, 40)),
+        long_loop(60),
         parallel(n(12, 5)),
         pauses(
             "pauses_2m",
@@ -131,7 +131,7 @@ fn long_loop(turns: usize) -> Workload {
         "long_loop",
         "one task of an agent in a long loop of tool calls",
     );
-    work.long_loop = turns >= 40;
+    work.long_loop = true;
     let mut talk = Ask::agent("coder", 1, 24, 6_000);
     work.task(&mut talk, 0, turns, result, nothing);
     work
