@@ -204,7 +204,7 @@ pub fn worst(data_dir: &Path, run: &str) -> anyhow::Result<Option<String>> {
             .or(worst.reason.map(Reason::as_str));
         let lost = worst
             .pico
-            .known
+            .total()
             .map_or("an unknown sum".to_owned(), |pico| {
                 usd_short(u64::try_from(pico).unwrap_or(u64::MAX))
             });

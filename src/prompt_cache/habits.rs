@@ -90,7 +90,8 @@ pub struct Transition {
     pub tools_len: u32,
     /// Blocks of the previous request before its first message.
     pub head_len: u32,
-    /// The first difference is one that will come again: a clock, a counter, an id.
+    /// The first difference is one that will come again: a clock, a counter, an id, tools in an
+    /// order that is not kept.
     pub volatile: bool,
 }
 

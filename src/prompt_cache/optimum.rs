@@ -110,7 +110,7 @@ fn by_piece(traffic: &Traffic, tallies: &mut [Tally]) -> (Vec<usize>, Vec<Occurr
     let requests = traffic.requests();
     let mut starts = vec![0; traffic.nodes() + 1];
     for request in requests {
-        for position in &request.positions[..request.cacheable()] {
+        for position in &request.positions[shortest(request)..request.cacheable()] {
             starts[position.node as usize + 1] += 1;
         }
     }
@@ -122,7 +122,8 @@ fn by_piece(traffic: &Traffic, tallies: &mut [Tally]) -> (Vec<usize>, Vec<Occurr
     for (index, (request, tally)) in requests.iter().zip(tallies).enumerate() {
         let mut upto = 0;
         let count = request.cacheable();
-        for (at, position) in request.positions[..count].iter().enumerate() {
+        let pieces = request.positions[..count].iter().enumerate();
+        for (at, position) in pieces.skip(shortest(request)) {
             let slot = &mut next[position.node as usize];
             occurrences[*slot] = Occurrence {
                 request: index as u32,
@@ -135,6 +136,15 @@ fn by_piece(traffic: &Traffic, tallies: &mut [Tally]) -> (Vec<usize>, Vec<Occurr
         tally.uncached = request.tokens - upto;
     }
     (starts, occurrences)
+}
+
+/// Index of the first position at which an entry can stand: what is shorter than the minimum is in
+/// the cache only with what follows it, and is part of that piece. (All requests with one prefix are
+/// of one model, and so have one minimum.)
+fn shortest(request: &Request) -> usize {
+    let positions = &request.positions;
+    let first = positions.partition_point(|position| position.upto < request.min_tokens);
+    first.min(request.cacheable())
 }
 
 /// The cheapest sequence for one piece, added to the tallies of its requests.

@@ -75,6 +75,9 @@ pub struct Situation<'a> {
     /// Index of the block at which the longest entry ends that lives on this request's path, by the
     /// shadow cache and whether or not a marker of the client finds it. `None` for no such entry.
     pub read_at: Option<u32>,
+    /// Index of the block at which the longest prefix ends that another request is just writing.
+    /// It can be read soon, whether or not this request writes it too.
+    pub pending_at: Option<u32>,
     /// The lifetime that was chosen for this thread before ([`Plan::ttl`]). It stays as long as
     /// anything of the conversation lives ([`Situation::read_at`]).
     pub ttl: Option<Ttl>,
@@ -98,6 +101,7 @@ impl<'a> Situation<'a> {
             bytes_per_token_milli: 0,
             previous_end: None,
             read_at: None,
+            pending_at: None,
             ttl: None,
             head_ttl: None,
             insertion_off: false,

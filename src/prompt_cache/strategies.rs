@@ -337,6 +337,8 @@ pub struct Seen<'a> {
     /// Index of the block at which the longest entry ends that lives on its path, whether or not a
     /// marker will find it.
     pub read_at: Option<usize>,
+    /// Index of the block at which the longest prefix on its path ends that is just being written.
+    pub pending_at: Option<usize>,
     /// The lifetime of the longest living entry of tools and system.
     pub head_ttl: Option<Ttl>,
 }
@@ -372,6 +374,10 @@ pub fn simulate(
         let seen = Seen {
             earlier: &tallies,
             read_at: longest.map(|position| request.block_of(position)),
+            pending_at: cache
+                .awaited(request)
+                .filter(|at| longest.is_none_or(|longest| *at > longest))
+                .map(|position| request.block_of(position)),
             head_ttl,
         };
         let marks = choose(request, seen);

@@ -156,7 +156,10 @@ impl Change {
     /// The next turn will most likely change the same place again.
     #[must_use]
     pub fn volatile(&self) -> bool {
-        matches!(self.what, What::Clock | What::Counter | What::Id)
+        matches!(
+            self.what,
+            What::Clock | What::Counter | What::Id | What::ToolsReordered
+        )
     }
 }
 

@@ -8,6 +8,7 @@ mod agents;
 mod cache;
 mod cli_config;
 mod docker;
+mod policies;
 mod replay;
 mod support;
 mod wire;

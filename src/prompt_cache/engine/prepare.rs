@@ -122,7 +122,7 @@ impl Engine {
         };
         if let Some(policy) = request.policy.filter(|_| whole) {
             let look = prepared.look(request);
-            let alive = self.look(&look).alive;
+            let expected = self.look(&look);
             prepared.plan = Some(plan::plan(&Situation {
                 policy,
                 outlook,
@@ -131,7 +131,8 @@ impl Engine {
                 bytes_per_token_milli: request.bytes_per_token_milli,
                 // A number of blocks there, the index of the last of them here.
                 previous_end: request.previous_blocks.and_then(|n| n.checked_sub(1)),
-                read_at: alive.map(|known| known.at),
+                read_at: expected.alive.map(|known| known.at),
+                pending_at: expected.pending.map(|known| known.at),
                 ttl: chosen_before(&prepared.compared),
                 head_ttl: self.head_lifetime(&look),
                 insertion_off: request.insertion_off,

@@ -430,8 +430,12 @@ fn lifetimes_that_live_are_not_changed() {
             min_tokens: Some(10),
             ttl,
             head_ttl,
-            // What lives is read.
-            read_at: head_ttl.map(|_| 2),
+            // What lives is read: the head, or some of the conversation too.
+            read_at: if ttl.is_some() {
+                Some(4)
+            } else {
+                head_ttl.map(|_| 2)
+            },
             ..Situation::new(body.as_bytes(), &view)
         });
         assert_eq!(plan.ttl, ttl.or(Some(Ttl::M5)));

@@ -47,6 +47,8 @@ pub(super) struct Worth<'a> {
     tools_len: usize,
     head_len: usize,
     stable_end: usize,
+    /// As far as another request is just writing.
+    pending: Option<usize>,
     /// Where the read can end, and how surely.
     entry: Option<(usize, f64)>,
 }
@@ -76,6 +78,10 @@ impl<'a> Worth<'a> {
             tools_len: tools.count(),
             head_len: view.head_len(),
             stable_end: stable_end(situation).unwrap_or(0),
+            pending: situation
+                .pending_at
+                .and_then(|at| usize::try_from(at).ok())
+                .filter(|at| *at < view.blocks.len()),
             entry: read_at(situation).map(|at| (at, 1.0)).or_else(unseen),
         }
     }
@@ -108,8 +114,9 @@ impl<'a> Worth<'a> {
         let lasting = lasting.map_or(have, |(at, _)| tokens(*at).max(have));
         value.real -= (lasting - have) * (self.write_1h - self.input);
         value.real -= (tokens(last).max(lasting) - lasting) * (self.write_5m - self.input);
-        // Reading, later: each span as far as its anchor.
-        let mut done = 0.0;
+        // Reading, later: each span as far as its anchor. What another request is just writing will
+        // be there without us.
+        let mut done = self.pending.map_or(0.0, tokens);
         let mut read_on = |at: usize, ttl: Ttl| {
             let span = (tokens(at) - done).max(0.0);
             done += span;

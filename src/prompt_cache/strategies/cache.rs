@@ -111,6 +111,18 @@ impl Cache {
         (longest, head.map(|entry| entry.ttl))
     }
 
+    /// The longest prefix on a request's path, by position, that waits for the begin of an answer.
+    pub(super) fn awaited(&self, request: &Request) -> Option<usize> {
+        let waiting = self.pending.iter();
+        let nodes: Vec<u32> = waiting.map(|Reverse((_, node, ..))| *node).collect();
+        let positions = request.positions.iter();
+        let mut positions = positions.map(|position| position.node);
+        if nodes.is_empty() {
+            return None;
+        }
+        positions.rposition(|node| nodes.contains(&node))
+    }
+
     /// Takes up what has become readable.
     fn settle(&mut self, now: i64) {
         while let Some(Reverse((begins, node, ttl, expires_ms))) = self.pending.peek().copied() {

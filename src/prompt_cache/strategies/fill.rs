@@ -10,7 +10,7 @@ use super::{Request, Seen, Traffic};
 use crate::prompt_cache::chain::Hash;
 use crate::prompt_cache::habits::{Arrival, Habits, Kind, Question, Stop, Transition};
 use crate::prompt_cache::plan::{self, Situation};
-use crate::prompt_cache::trail::{Mark, Trail};
+use crate::prompt_cache::trail::{Mark, Step, Trail};
 use crate::provider::view::{
     Block, BlockKind, Form, Marker, MarkerSpelling, Message, RequestView, Role, Section, Span,
     Spelling, Ttl,
@@ -100,6 +100,7 @@ impl Fill {
             bytes_per_token_milli: request.bytes_per_token_milli(),
             previous_end: before.and_then(|before| grown_from(trail, &before.recorded.trail)),
             read_at: seen.read_at.and_then(|at| u32::try_from(at).ok()),
+            pending_at: seen.pending_at.and_then(|at| u32::try_from(at).ok()),
             ttl: thread.ttl,
             head_ttl: seen.head_ttl,
             ..Situation::new(&[], &view)
@@ -163,13 +164,17 @@ fn stops(traffic: &Traffic) -> Vec<Stop> {
 /// What tells apps apart: who asks, with which tools in whatever order. The gateway takes the tools'
 /// names and the client's, which are not recorded everywhere.
 fn app(request: &Request) -> u64 {
-    let steps = request.recorded.trail.steps.iter();
-    let tools = steps.take_while(|step| step.section == Section::Tools);
+    let tools = tools_of(&request.recorded.trail);
     let mut all: Vec<u64> = tools.map(|step| step.hash).collect();
     all.sort_unstable();
     all.push(request.recorded.scope);
     let bytes: Vec<u8> = all.iter().flat_map(|hash| hash.to_le_bytes()).collect();
     xxh3_64(&bytes)
+}
+
+fn tools_of(trail: &Trail) -> impl Iterator<Item = &Step> {
+    let steps = trail.steps.iter();
+    steps.take_while(|step| step.section == Section::Tools)
 }
 
 fn root_hash(node: u32) -> Hash {
@@ -182,8 +187,15 @@ fn root_hash(node: u32) -> Hash {
 fn transition(now: &Trail, before: &Trail) -> Transition {
     let shared = now.shared(before);
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let tools = before.steps.iter();
-    let tools = tools.take_while(|step| step.section == Section::Tools);
+    let tools = tools_of(before).count();
+    let reordered = shared.theirs < tools && {
+        let sorted = |trail| {
+            let mut hashes: Vec<u64> = tools_of(trail).map(|step| step.hash).collect();
+            hashes.sort_unstable();
+            hashes
+        };
+        sorted(before) == sorted(now)
+    };
     let volatile = match (before.steps.get(shared.theirs), now.steps.get(shared.mine)) {
         (Some(then), Some(now)) => {
             (then.section, then.kind, then.role) == (now.section, now.kind, now.role)
@@ -194,9 +206,9 @@ fn transition(now: &Trail, before: &Trail) -> Transition {
     Transition {
         prev_len: count(before.steps.len()),
         shared: count(shared.theirs),
-        tools_len: count(tools.count()),
+        tools_len: count(tools),
         head_len: before.head,
-        volatile,
+        volatile: volatile || reordered,
     }
 }
 

@@ -43,6 +43,9 @@ pub const POLICIES: [&str; 6] = [
     "optimum",
 ];
 
+/// Between requests that are under way together, by the machine's clock.
+const APART: std::time::Duration = std::time::Duration::from_millis(15);
+
 /// What a workload cost under a policy.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Outcome {
@@ -71,15 +74,14 @@ impl Outcome {
 /// A workload under all policies, in the order of [`POLICIES`].
 pub async fn measure(work: &Workload) -> [Outcome; 6] {
     let off = CachePolicy::Off;
-    let (none, optimum) = run(work, Marks::None, off).await;
-    [
-        none,
-        run(work, Marks::Automatic, off).await.0,
-        run(work, Marks::SystemTail, off).await.0,
-        run(work, Marks::Own, off).await.0,
-        run(work, Marks::Own, CachePolicy::Fill).await.0,
-        optimum,
-    ]
+    let ((none, optimum), automatic, system_tail, client, fill) = tokio::join!(
+        run(work, Marks::None, off),
+        run(work, Marks::Automatic, off),
+        run(work, Marks::SystemTail, off),
+        run(work, Marks::Own, off),
+        run(work, Marks::Own, CachePolicy::Fill),
+    );
+    [none, automatic.0, system_tail.0, client.0, fill.0, optimum]
 }
 
 /// One policy with a fresh gateway and a fresh provider; and the optimum for what arrived there.
@@ -105,16 +107,21 @@ async fn run(work: &Workload, marks: Marks, cache: CachePolicy) -> (Outcome, Out
     let mut threads = Vec::new();
     for step in &work.steps {
         hand.advance(step.wait_ms);
-        let sent = step.asks.iter().map(|ask| {
+        let mut sent = Vec::new();
+        for ask in &step.asks {
             threads.push(ask.thread);
+            if !sent.is_empty() {
+                // Nobody starts them at the very same moment.
+                tokio::time::sleep(APART).await;
+            }
             let (body, agent) = (ask.body(marks), ask.agent);
             let to = gateway.proxy_addr();
-            tokio::spawn(async move {
+            sent.push(tokio::spawn(async move {
                 let agent = format!("user-agent: {agent}");
                 Wire::exchange(to, "/v1/messages", &[&agent], body.as_bytes()).await
-            })
-        });
-        for reply in sent.collect::<Vec<_>>() {
+            }));
+        }
+        for reply in sent {
             let reply = reply.await.unwrap();
             assert!(
                 reply.status == 200,

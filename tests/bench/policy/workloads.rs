@@ -88,7 +88,7 @@ fn nothing(_: usize, _: &mut Talk) {}
 pub fn all(short: bool) -> Vec<Workload> {
     let n = |full: usize, quick: usize| if short { quick } else { full };
     vec![
-        long_loop(n(60, 40)),
+        long_loop(60),
         parallel(n(12, 5)),
         pauses(
             "pauses_2m",
@@ -131,7 +131,7 @@ fn long_loop(turns: usize) -> Workload {
         "long_loop",
         "one task of an agent in a long loop of tool calls",
     );
-    work.long_loop = turns >= 40;
+    work.long_loop = true;
     let mut talk = Ask::agent("coder", 1, 24, 6_000);
     work.task(&mut talk, 0, turns, result, nothing);
     work
@@ -177,7 +177,7 @@ fn fan_out(rounds: usize, turns: usize) -> Workload {
             .collect();
         for sub in &mut subs {
             // So long that all are under way before the first is answered.
-            sub.user(&format!("{} [[delay:250]]", task_text(sub, turns)));
+            sub.user(&format!("{} [[delay:400]]", task_text(sub, turns)));
         }
         for turn in 0..turns {
             work.steps.push(Step {
@@ -240,7 +240,7 @@ fn reordered(turns: usize) -> Workload {
     for session in 0..2 {
         let mut talk = Ask::agent("shuffled", session + 1, 16, 3_000);
         work.task(&mut talk, 30 * SECOND, turns, result, |turn, talk| {
-            talk.rotate_tools(3 + turn % 5);
+            talk.rotate_tools(3 + (turn * (session as usize + 2)) % 7);
         });
     }
     work
