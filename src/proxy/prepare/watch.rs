@@ -47,7 +47,7 @@ pub(super) fn watch(
         .bytes_per_token_milli
         .unwrap_or(facts.bytes_per_token_milli);
     let dropped = dropped_thinking(model, body, view);
-    let thread = short(&shared.hasher.keyed("thread", &thread_name(&seat)));
+    let thread = short(&shared.hasher.keyed("thread", &thread_name(&seat, asking)));
     let app = app(shared, account, asking, body, view);
     let prepared = shared.engine.prepare(
         &Request {
@@ -184,11 +184,15 @@ fn betas(asking: &Asking<'_>) -> Betas {
     Betas { hash, fast }
 }
 
-/// The name of a thread, the same in every process.
-fn thread_name(seat: &crate::run::Seat) -> Vec<u8> {
+/// The name of a thread before one cache, the same in every process. Another credential or upstream
+/// has another cache, in which nothing of the thread has been written.
+fn thread_name(seat: &crate::run::Seat, asking: &Asking<'_>) -> Vec<u8> {
     let mut name = seat.run_id.as_bytes().to_vec();
     name.push(0);
     name.extend_from_slice(seat.thread_id.as_bytes());
+    name.push(0);
+    name.extend_from_slice(&asking.credential);
+    name.extend_from_slice(asking.upstream.as_bytes());
     name
 }
 

@@ -161,6 +161,10 @@ impl World {
         let mut wire = Wire::connect(self.proxy()).await;
         wire.send(format!("{head}\r\n{body}").as_bytes()).await;
         let reply = wire.response().await;
+        if self.config.stable_tool_order {
+            // The one helper that moves bytes.
+            return reply;
+        }
         let plain = |text: &str| match self.config.cache {
             CachePolicy::Off => text.to_owned(),
             _ => without_markers(text),
