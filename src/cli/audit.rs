@@ -1,16 +1,18 @@
 //! `prefixgate audit`: what broke the prompt cache and what that cost, what was written for nothing
 //! or twice, and whether the provider says the same.
 //!
+//! Of the trace database, or of request bodies in files.
+//!
 //! JSON is one object with a member for each section. Money in it is a decimal string and exact;
 //! unknown is `null`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::ValueEnum;
 use jiff::tz::TimeZone;
 
-use super::EXIT_USAGE;
 use super::report::verdict::advice_of;
 use super::report::when::When;
 use super::report::{MAX_ROWS, now_ms, print, zone};
@@ -22,6 +24,7 @@ use crate::store::{
 
 use crate::usage::usd_short;
 
+mod bodies;
 mod json;
 mod show;
 #[cfg(test)]
@@ -60,8 +63,8 @@ impl From<Group> for CulpritBy {
 /// Arguments.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    // The place for request bodies in files; until they are understood, `misuse` refuses them.
-    #[arg(value_name = "FILE", hide = true)]
+    /// Request bodies (JSON lines as `prefixgate replay` reads them) instead of the trace database
+    #[arg(value_name = "FILE", conflicts_with = "data_dir")]
     files: Vec<PathBuf>,
     /// What culprits are listed by
     #[arg(long, value_enum, default_value_t = Group::Culprit)]
@@ -90,14 +93,6 @@ pub struct Args {
     /// Most rows of each section; sums are of all
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
-}
-
-impl Args {
-    fn misuse(&self) -> Option<&'static str> {
-        (!self.files.is_empty()).then_some(
-            "files of request bodies are not audited yet: without them, the trace database is",
-        )
-    }
 }
 
 /// Everything an audit says.
@@ -169,9 +164,8 @@ fn word(by: CulpritBy) -> &'static str {
 /// # Errors
 /// There is no trace database, or it cannot be read.
 pub fn main(args: Args) -> anyhow::Result<ExitCode> {
-    if let Some(misuse) = args.misuse() {
-        eprintln!("prefixgate audit: {misuse}");
-        return Ok(ExitCode::from(EXIT_USAGE));
+    if !args.files.is_empty() {
+        return of_bodies(&args);
     }
     let data_dir = args
         .data_dir
@@ -180,6 +174,45 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
     let store = Sqlite::open_read(&data_dir)?;
     print(&answer(&store, &args, now_ms())?)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Judges request bodies in a store that lasts as long as the audit.
+fn of_bodies(args: &Args) -> anyhow::Result<ExitCode> {
+    let scratch = Scratch::new()?;
+    let notes = bodies::judged(&args.files, &scratch.0)?;
+    for note in notes {
+        eprintln!("prefixgate audit: {note}");
+    }
+    eprintln!(
+        "prefixgate audit: nobody answered these requests here: what was read, written and lost is \
+         estimated from sizes and the provider's rules"
+    );
+    let store = Sqlite::open_read(&scratch.0)?;
+    print(&answer(&store, args, now_ms())?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A directory of its own that goes when it is dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> anyhow::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let name = format!("prefixgate-audit-{}", uuid::Uuid::new_v4().simple());
+        let path = std::env::temp_dir().join(name);
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .with_context(|| format!("cannot create the directory {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A leftover in the temporary directory is not worth failing for.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// What broke the cache of a run most, in two lines; nothing when nothing did.

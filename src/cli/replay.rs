@@ -17,9 +17,9 @@ use crate::prompt_cache::strategies::{self, Policy, Recorded, Tally, Traffic};
 use crate::prompt_cache::trail::Trail;
 use crate::usage::PriceBook;
 
-mod files;
+pub(super) mod files;
 mod line;
-mod seats;
+pub(super) mod seats;
 mod show;
 mod stored;
 
@@ -54,24 +54,24 @@ pub struct Args {
 
 /// What a source gives: requests, and an account of what it did not give.
 #[derive(Debug, Default)]
-struct Gathered {
-    sources: Vec<Source>,
+pub(super) struct Gathered {
+    pub(super) sources: Vec<Source>,
     requests: Vec<Taken>,
     /// Names of the runs by their number.
     runs: Vec<String>,
     /// What a reader should know of how the numbers came about.
-    notes: Vec<String>,
+    pub(super) notes: Vec<String>,
 }
 
 /// One file, or the trace database.
 #[derive(Debug, Default)]
-struct Source {
+pub(super) struct Source {
     name: String,
     requests: u64,
     /// Requests that are no turns, or were not answered.
-    skipped: u64,
+    pub(super) skipped: u64,
     /// Lines or records that could not be used.
-    bad: u64,
+    pub(super) bad: u64,
 }
 
 /// A request before anything is known of its price.

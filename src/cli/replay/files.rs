@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use super::line::{self, Found, Line};
-use super::seats::{Looked, Seats};
+use super::seats::{Eyes, Looked, Seats};
 use super::{Gathered, Source, Taken};
 
 /// Longest line, and longest file that is one body.
@@ -18,12 +18,19 @@ const MAX_NAMED: u64 = 50;
 /// Where the time begins in a file that has none: prices need a date. 2026-12-01T00:00:00Z.
 const UNTIMED_START_MS: i64 = 1_796_083_200_000;
 
-/// Reads all files.
+/// Looks at all requests of some files, in the order of time, as the gateway would have seen them;
+/// the rest says what was found in each file.
 ///
 /// # Errors
 /// A file cannot be opened or read.
-pub(super) fn gather(files: &[PathBuf]) -> anyhow::Result<Gathered> {
-    let mut reading = Reading::default();
+pub(in crate::cli) fn look(
+    files: &[PathBuf],
+    eyes: Eyes,
+) -> anyhow::Result<(Vec<Looked>, Gathered)> {
+    let mut reading = Reading {
+        eyes,
+        ..Reading::default()
+    };
     for path in files {
         reading.file(path)?;
     }
@@ -37,13 +44,21 @@ pub(super) fn gather(files: &[PathBuf]) -> anyhow::Result<Gathered> {
             many(reading.untimed)
         ));
     }
-    // In the order of time, as the gateway would have seen them.
     let mut looked = reading.looked;
     looked.sort_by_key(|looked| looked.at_ms);
+    Ok((looked, gathered))
+}
+
+/// Reads all files.
+///
+/// # Errors
+/// A file cannot be opened or read.
+pub(super) fn gather(files: &[PathBuf]) -> anyhow::Result<Gathered> {
+    let (looked, mut gathered) = look(files, Eyes::default())?;
     let mut seats = Seats::default();
     let mut numbers: HashMap<String, u32> = HashMap::new();
     for looked in looked {
-        let (run, thread) = seats.seat(&looked);
+        let super::seats::Place { run, thread, .. } = seats.seat(&looked);
         let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
         let number = *numbers.entry(run.to_string()).or_insert_with(|| {
             gathered.runs.push(run.to_string());
@@ -77,7 +92,7 @@ struct Reading {
     looked: Vec<Looked>,
     untimed: u64,
     named: u64,
-    eyes: super::seats::Eyes,
+    eyes: Eyes,
 }
 
 impl Reading {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use super::line::Line;
-use crate::prompt_cache::chain::{Hash, Hasher};
+use crate::prompt_cache::chain::{Chain, Hash, Hasher};
 use crate::prompt_cache::plan::client_marks;
 use crate::prompt_cache::trail::{Betas, Trail, short};
 use crate::provider::anthropic::{self, request::view};
-use crate::provider::view::{History, Role, Unmarkable};
+use crate::provider::view::{History, RequestView, Role, Unmarkable};
 use crate::run::{Answered, Arrival, Identity, Labels, Registry, identify};
 
 /// Hashes are compared within one replay only, and the same input gives the same output: the
@@ -18,13 +18,15 @@ use crate::run::{Answered, Arrival, Identity, Labels, Registry, identify};
 const SECRET: [u8; 32] = *b"prefixgate replay, no secret....";
 
 /// A request that was looked at.
-pub(super) struct Looked {
-    pub(super) at_ms: i64,
-    pub(super) scope: u64,
-    pub(super) trail: Trail,
-    pub(super) unmarkable: Box<[Option<Unmarkable>]>,
-    pub(super) forced: bool,
-    pub(super) prompt_tokens: Option<u64>,
+pub(in crate::cli) struct Looked {
+    pub(in crate::cli) at_ms: i64,
+    pub(in crate::cli) scope: u64,
+    pub(in crate::cli) trail: Trail,
+    pub(in crate::cli) unmarkable: Box<[Option<Unmarkable>]>,
+    pub(in crate::cli) forced: bool,
+    pub(in crate::cli) prompt_tokens: Option<u64>,
+    /// What was looked at, where that is wanted again.
+    pub(in crate::cli) seen: Option<Box<Seen>>,
     identity: Identity,
     trace: Option<String>,
     /// Chain hash after each message.
@@ -37,22 +39,50 @@ pub(super) struct Looked {
     body: u128,
 }
 
+/// A body, and what was seen in it.
+pub(in crate::cli) struct Seen {
+    pub(in crate::cli) body: Vec<u8>,
+    pub(in crate::cli) view: RequestView,
+    pub(in crate::cli) chain: Chain,
+    pub(in crate::cli) betas: Betas,
+}
+
 /// Looks at bodies.
-pub(super) struct Eyes(Hasher);
+pub(in crate::cli) struct Eyes {
+    hasher: Hasher,
+    /// Bodies are kept, to be looked at again.
+    keep: bool,
+}
 
 impl Default for Eyes {
     fn default() -> Self {
-        Self(Hasher::new(SECRET))
+        Self {
+            hasher: Hasher::new(SECRET),
+            keep: false,
+        }
     }
 }
 
+/// The hashes by which [`Eyes`] look.
+pub(in crate::cli) fn hasher() -> Hasher {
+    Hasher::new(SECRET)
+}
+
 impl Eyes {
+    /// That keep what they saw.
+    pub(in crate::cli) fn keeping() -> Self {
+        Self {
+            keep: true,
+            ..Self::default()
+        }
+    }
+
     /// Looks at one.
     ///
     /// # Errors
     /// Why it is no request that could be looked at.
     pub(super) fn look(&self, line: &Line, at_ms: i64) -> Result<Looked, String> {
-        let hasher = &self.0;
+        let hasher = &self.hasher;
         let view = view(&line.body).map_err(|fault| format!("the body: {fault}"))?;
         if view.blocks.is_empty() {
             return Err("the body: no blocks".into());
@@ -85,38 +115,61 @@ impl Eyes {
             .collect();
         let (hash, fast) = anthropic::betas(&line.headers);
         let betas = Betas { hash, fast };
-        let model = view.model.as_deref().unwrap_or_default();
+        let model = view.model.clone().unwrap_or_default();
         let marks = client_marks(&view);
+        let trail = Trail::new(hasher, &line.body, &view, &chain, betas, marks);
+        let (root, history) = (chain.root, view.history.clone());
+        let unmarkable = view.blocks.iter().map(|block| block.unmarkable).collect();
+        let has_history = view.messages.iter().any(|m| m.role == Role::Assistant);
+        let (forced, model_root) = (view.forced_call, hasher.extend(root, model.as_bytes()));
+        let seen = self.keep.then(|| {
+            Box::new(Seen {
+                body: line.body.clone(),
+                view,
+                chain,
+                betas,
+            })
+        });
         Ok(Looked {
             at_ms,
             scope: short(&scope),
-            trail: Trail::new(hasher, &line.body, &view, &chain, betas, marks),
-            unmarkable: view.blocks.iter().map(|block| block.unmarkable).collect(),
-            forced: view.forced_call,
+            trail,
+            unmarkable,
+            forced,
+            seen,
             prompt_tokens: line.prompt_tokens,
             identity,
             trace: identify::trace_session(&line.headers),
             borders,
-            root: chain.root,
-            model_root: hasher.extend(chain.root, model.as_bytes()),
+            root,
+            model_root,
             first,
-            has_history: view.messages.iter().any(|m| m.role == Role::Assistant),
-            history: view.history.clone(),
+            has_history,
+            history,
             body: xxhash_rust::xxh3::xxh3_128(&line.body),
         })
     }
 }
 
+/// Where a request belongs.
+pub(in crate::cli) struct Place {
+    pub(in crate::cli) run: Arc<str>,
+    pub(in crate::cli) name: Arc<str>,
+    /// The thread's number, over all runs.
+    pub(in crate::cli) thread: u32,
+    pub(in crate::cli) turn: u32,
+}
+
 /// Finds runs and threads. Requests come in the order of time.
 #[derive(Default)]
-pub(super) struct Seats {
+pub(in crate::cli) struct Seats {
     registry: Registry,
     threads: HashMap<(Arc<str>, Arc<str>), u32>,
 }
 
 impl Seats {
-    /// The run's name and the thread's number.
-    pub(super) fn seat(&mut self, looked: &Looked) -> (Arc<str>, u32) {
+    /// The place of the next request.
+    pub(in crate::cli) fn seat(&mut self, looked: &Looked) -> Place {
         let ends: Vec<usize> = (1..=looked.borders.len()).collect();
         let arrival = Arrival {
             identity: &looked.identity,
@@ -145,7 +198,12 @@ impl Seats {
         let next = u32::try_from(self.threads.len()).unwrap_or(u32::MAX);
         let key = (seat.run_id.clone(), seat.thread_id.clone());
         let thread = *self.threads.entry(key).or_insert(next);
-        (seat.run_id, thread)
+        Place {
+            run: seat.run_id,
+            name: seat.thread_id,
+            thread,
+            turn: seat.turn,
+        }
     }
 }
 
