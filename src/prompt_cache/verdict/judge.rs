@@ -84,11 +84,12 @@ pub fn judge(facts: &Facts<'_>) -> Result<Verdict, &'static str> {
     };
     // What is not sent any more cannot be lost.
     let there = there.min(prompt);
-    // A conversation that was taken back has lost only what still stands on its new path.
-    let there = match (facts.change, facts.expected.alive) {
-        (Some(change), alive) if change.what == What::Rewound => {
-            there.min(alive.and_then(|known| known.tokens).unwrap_or(0))
-        }
+    // A conversation that was taken back has lost only what still stands on its new path; so has one
+    // of several that go on from one point at the same time.
+    let alive = facts.expected.alive.and_then(|known| known.tokens);
+    let there = match facts.change {
+        Some(change) if goes_beyond(facts, change) => there.min(alive.unwrap_or(read)),
+        Some(change) if change.what == What::Rewound => there.min(alive.unwrap_or(0)),
         _ => there,
     };
     if read >= there && read > 0 {
@@ -253,10 +254,11 @@ fn cause(facts: &Facts<'_>, read: u64) -> Cause {
             "the fast-mode beta feature was switched, which is part of the cache's key",
         );
     }
-    // A change behind the last breakpoint has cost nothing.
+    // A change behind the last breakpoint has cost nothing, nor has one that another request had made
+    // before.
     let change = facts.change.filter(|change| {
         let last = past.trail.last_mark();
-        last.is_none_or(|mark| change.before <= mark.at)
+        last.is_none_or(|mark| change.before <= mark.at) && !goes_beyond(facts, change)
     });
     let level = change.map(|change| change.section);
     if let Some((setting, how)) = setting(&past.trail, facts.now)
@@ -308,6 +310,13 @@ fn follows(name: &str, how: &str, change: &Change, now: &Trail) -> bool {
     };
     // What is gone stood at the first change or behind it; what came may as well stand in the tail.
     how == REMOVED || kind.is_some_and(|kind| bears.contains(&kind))
+}
+
+/// Whether a living entry stands on the request's path behind the change: then it goes on from
+/// another request than the thread's newest.
+fn goes_beyond(facts: &Facts<'_>, change: &Change) -> bool {
+    let alive = facts.expected.alive;
+    alive.is_some_and(|alive| alive.at >= change.index)
 }
 
 /// Whether the client sent the missing block, and the model left it out.

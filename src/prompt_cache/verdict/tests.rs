@@ -514,3 +514,21 @@ fn thinking_that_the_model_left_out_is_its_doing() {
     turn.now.steps[3].hash = 99;
     assert_eq!(turn.reason().2, Some(Whose::Client));
 }
+
+/// Two branches of one conversation take turns: each goes on from its own last request.
+#[test]
+fn a_branch_goes_on_from_its_own_last_request() {
+    let mut turn = Turn::after_121k(usage(50, 90_000, 500, 0));
+    turn.change = Some(change(Section::Messages, 3, What::Text));
+    turn.expected.alive = known(5, Some(90_000));
+    turn.expected.read = turn.expected.alive;
+    assert_eq!(turn.reason(), (Status::Extended, None, None));
+    // The entry of this branch was given up, and the change is not to blame.
+    turn.usage = usage(50, 0, 121_500, 0);
+    assert_eq!(turn.reason().1, Some(Reason::Evicted));
+    assert_eq!(turn.judged().lost_tokens, Some(90_000));
+    // An entry before the change explains nothing.
+    turn.expected.alive = known(1, Some(18_000));
+    turn.expected.read = turn.expected.alive;
+    assert_eq!(turn.reason().1, Some(Reason::Messages));
+}

@@ -341,7 +341,9 @@ async fn tries_that_fail_break_nothing() {
     let world = World::untouched().await;
     let mut talk = Talk::new("s");
     world.turn("r", &talk.body()).await;
-    talk.grow("next [[inject:529 x2]]");
+    talk.grow("next");
+    talk.messages.pop();
+    talk.messages.push(user("next [[inject:529 x2]]"));
     for attempt in 0..2 {
         let reply = world.send("r", &[], &talk.body().to_string()).await;
         assert_eq!(reply.status, 529);

@@ -239,7 +239,9 @@ async fn parallel_first_requests_each_pay() {
     third.messages = vec![user("a third task")];
     let third = world.turn("c", &third.body()).await;
     assert_eq!(told(&third), (Status::Extended, None), "{third:#?}");
-    assert_eq!(third.cache.read_of, Some(first.id), "{third:#?}");
+    // Both have written the same.
+    let read_of = third.cache.read_of.unwrap();
+    assert!([first.id, second.id].contains(&read_of), "{third:#?}");
 }
 
 /// The client marks only the tail, and more blocks come at once than the provider looks back over.

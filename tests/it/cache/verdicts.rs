@@ -132,7 +132,10 @@ async fn strikes_are_of_one_culprit() {
     let mut counted = Vec::new();
     for turn in 0..6 {
         if turn % 2 == 1 {
-            talk.system[0]["text"] = json!(super::text(3000, &format!("other {turn}")));
+            talk.system[0]["text"] = json!(super::text(
+                3000,
+                ["a", "beta", "c", "gamma", "d", "other"][turn]
+            ));
         }
         if turn == 4 {
             world.sim.evict_cache();
