@@ -14,7 +14,7 @@ mod world;
 
 use serde_json::Value;
 
-use clients::{KEY, Outcome, Sdk, claude_code};
+use clients::{KEY, Outcome, Sdk, claude_code, claude_code_resumed};
 use http1::Message;
 use relay::{Exchange, Relay};
 use world::{Direct, Finished, Gateway};
@@ -153,6 +153,7 @@ async fn check_records(finished: &Finished, run: &str, pairs: &[Pair]) -> (Value
         assert_eq!(number(&turn["markers"]["client"]), Some(own), "{turn:#}");
         if turn["outcome"] == "ok" {
             check_priced(turn);
+            check_unbroken(turn);
         }
     }
     let run = finished.run(run).await;
@@ -175,6 +176,16 @@ fn check_priced(turn: &Value) {
     assert!(cost(turn) > 0.0, "{turn:#}");
     assert!(turn["stop_reason"].is_string(), "{turn:#}");
     assert!(turn["model_served"].is_string(), "{turn:#}");
+}
+
+/// A well-behaved client breaks nothing: whatever it moves, marks or spells otherwise is no change.
+fn check_unbroken(turn: &Value) {
+    let verdict = &turn["verdict"];
+    let status = verdict["status"].as_str();
+    let fine = ["cold", "hit", "extended", "not_cacheable"];
+    assert!(status.is_some_and(|s| fine.contains(&s)), "{turn:#}");
+    assert_eq!(verdict["first_changed"], Value::Null, "{turn:#}");
+    assert_eq!(verdict["lost_tokens"], 0, "{turn:#}");
 }
 
 fn cost(of: &Value) -> f64 {
@@ -245,6 +256,38 @@ async fn claude_code_works_and_its_session_is_the_run() {
     for later in &turns[1..] {
         assert!(ratio(later) > 0.9, "{later:#}");
     }
+}
+
+/// A dozen turns with a sub-agent, then the session goes on in another process.
+#[tokio::test]
+async fn claude_code_over_many_turns_a_sub_agent_and_a_resume() {
+    let session = "5e0f2f0a-6d5d-4b7e-9d35-0c6c1e0a0009";
+    let gateway = Gateway::start("fill", None).await;
+    let url = gateway.front.url();
+    let plan = "Please do the test steps. [[plan:shell_ok,read,shell_fail,agent,shell_ok,read,shell_ok,\
+                shell_ok,read,shell_ok,end]]";
+    let first = claude_code(&url, session, plan).await;
+    assert_eq!(first.code, Some(0), "{first:#?}");
+    let again = "And now these. [[plan:shell_ok,read,end]]";
+    let second = claude_code_resumed(&url, session, again).await;
+    assert_eq!(second.code, Some(0), "{second:#?}");
+    let finished = gateway.finish().await;
+    let pairs = compare(&finished, nothing);
+    assert!(pairs.iter().all(|pair| {
+        let status = pair.front.response.as_ref().map(Message::status);
+        status == Some(200) || !pair.is_turn()
+    }));
+    let (run, turns) = check_records(&finished, session, &pairs).await;
+    let threads: std::collections::HashSet<_> = turns
+        .iter()
+        .filter_map(|turn| turn["thread"].as_str())
+        .collect();
+    assert!(
+        threads.len() >= 2,
+        "the sub-agent has a thread of its own: {threads:?}"
+    );
+    assert!(turns.len() >= 14, "{}", turns.len());
+    assert!(ratio(&run) > 0.8, "{run:#}");
 }
 
 #[tokio::test]

@@ -59,10 +59,20 @@ impl Sdk {
 
 /// Runs Claude Code headless on a prompt in a session of that id.
 pub async fn claude_code(base_url: &str, session: &str, prompt: &str) -> Outcome {
+    claude_code_with(base_url, &["--session-id", session], prompt).await
+}
+
+/// Runs it once more on a session that it has kept.
+pub async fn claude_code_resumed(base_url: &str, session: &str, prompt: &str) -> Outcome {
+    claude_code_with(base_url, &["--resume", session], prompt).await
+}
+
+async fn claude_code_with(base_url: &str, session: &[&str], prompt: &str) -> Outcome {
     let program = "npm/node_modules/@anthropic-ai/claude-code-linux-x64/claude";
     let mut command = clean(installed(program));
     command
-        .args(["-p", prompt, "--session-id", session])
+        .args(["-p", prompt])
+        .args(session)
         .args(["--output-format", "json", "--dangerously-skip-permissions"])
         .env("ANTHROPIC_BASE_URL", base_url)
         .env("ANTHROPIC_API_KEY", KEY)
