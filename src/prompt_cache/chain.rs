@@ -11,6 +11,7 @@
 
 mod memo;
 
+use sha2::block_api::compress256;
 use sha2::{Digest, Sha256};
 
 use crate::provider::json::string_end;
@@ -24,6 +25,18 @@ pub type Hash = [u8; 16];
 /// Length of SHA-256's input block: the secret and a purpose fill exactly one, so that its
 /// compression is paid once per [`Hasher`] and not once per hash.
 const SHA_BLOCK: usize = 64;
+
+/// SHA-256's state before the first block (FIPS 180-4, 5.3.3).
+const SHA_START: [u32; 8] = [
+    0x6a09_e667,
+    0xbb67_ae85,
+    0x3c6e_f372,
+    0xa54f_f53a,
+    0x510e_527f,
+    0x9b05_688c,
+    0x1f83_d9ab,
+    0x5be0_cd19,
+];
 
 /// Hashes of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +69,8 @@ pub struct Hasher {
     labelled: Sha256,
     block: Sha256,
     step: Sha256,
+    /// The state of `step`.
+    step_state: [u32; 8],
     memo: Memo,
 }
 
@@ -70,16 +85,20 @@ impl Hasher {
     /// With the secret of the installation, which its replicas share.
     #[must_use]
     pub fn new(secret: [u8; 32]) -> Self {
-        let purpose = |name: &[u8]| {
+        let first = |name: &[u8]| {
             let mut first = [0; SHA_BLOCK];
             first[..32].copy_from_slice(&secret);
             first[32..32 + name.len()].copy_from_slice(name);
-            Sha256::new().chain_update(first)
+            first
         };
+        let purpose = |name: &[u8]| Sha256::new().chain_update(first(name));
+        let mut step_state = SHA_START;
+        compress256(&mut step_state, &[first(b"step")]);
         Self {
             labelled: purpose(b"labelled"),
             block: purpose(b"block"),
             step: purpose(b"step"),
+            step_state,
             memo: Memo::new(&purpose(b"memo")),
         }
     }
@@ -131,7 +150,25 @@ impl Hasher {
     /// The chain one step on from `from`.
     #[must_use]
     pub fn extend(&self, from: Hash, bytes: &[u8]) -> Hash {
-        cut(self.step.clone().chain_update(from).chain_update(bytes))
+        let len = from.len() + bytes.len();
+        // Every block of every request takes this step: where the input is one block with its
+        // padding, that one is compressed and nothing else done.
+        if len + 1 + 8 > SHA_BLOCK {
+            return cut(self.step.clone().chain_update(from).chain_update(bytes));
+        }
+        let mut block = [0; SHA_BLOCK];
+        block[..from.len()].copy_from_slice(&from);
+        block[from.len()..len].copy_from_slice(bytes);
+        block[len] = 0x80;
+        let bits = 8 * (SHA_BLOCK + len) as u64;
+        block[SHA_BLOCK - 8..].copy_from_slice(&bits.to_be_bytes());
+        let mut state = self.step_state;
+        compress256(&mut state, &[block]);
+        let mut hash = Hash::default();
+        for (bytes, word) in hash.chunks_exact_mut(4).zip(state) {
+            bytes.copy_from_slice(&word.to_be_bytes());
+        }
+        hash
     }
 
     fn of_block(&self, body: &[u8], view: &RequestView, block: &Block) -> Hash {

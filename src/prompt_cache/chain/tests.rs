@@ -201,3 +201,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_short_step_is_the_hash_it_stands_for() {
+    let hasher = Hasher::new([9; 32]);
+    let bytes: Vec<u8> = (0..100).collect();
+    for len in 0..bytes.len() {
+        let plain = hasher.step.clone().chain_update([7; 16]);
+        let plain = cut(plain.chain_update(&bytes[..len]));
+        assert_eq!(hasher.extend([7; 16], &bytes[..len]), plain, "{len}");
+    }
+}

@@ -41,7 +41,7 @@ impl Pasts {
         gone.extend(pushed_out.map(|(_, past)| past));
         self.bytes = self
             .bytes
-            .saturating_sub(gone.iter().map(|past| size(&past)).sum());
+            .saturating_sub(gone.iter().map(|past| size(past)).sum());
         while self.bytes > self.limit
             && let Some((_, oldest)) = self.entries.pop_oldest()
         {
