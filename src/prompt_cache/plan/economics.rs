@@ -520,6 +520,32 @@ fn replace_takes_the_place_of_the_clients_markers() {
     assert!(plan.value > 0 && plan.splices.len() == 3, "{}", plan.value);
 }
 
+/// Siblings of a fan-out: the first one under way writes what they share, and they only pay for
+/// their own part, which is too short here to be worth a premium on all of it.
+#[test]
+fn what_another_request_is_just_writing_is_not_written_twice() {
+    let mut request = agent("you are", 1);
+    request["messages"][0]["content"] = "a short task".into();
+    let body = request.to_string();
+    let view = view(body.as_bytes()).unwrap();
+    let with = |pending_at| {
+        plan(&Situation {
+            outlook: sure(0.9),
+            min_tokens: Some(10),
+            pending_at,
+            ..Situation::new(body.as_bytes(), &view)
+        })
+    };
+    assert_eq!(places(&view, &with(None)).len(), 3);
+    let sibling = with(Some(2));
+    assert_eq!(
+        (sibling.placed, sibling.skipped),
+        (vec![], Some("not_worth_it"))
+    );
+    // A place that is not in this request says nothing.
+    assert_eq!(with(Some(99)), with(None));
+}
+
 /// Known to the digit: all is read at a tenth, the new block costs a quarter more and is read once.
 #[test]
 fn the_value_is_what_is_saved() {
