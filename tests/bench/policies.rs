@@ -1,5 +1,13 @@
 //! Caching policies compared on the real path; see `tests/bench/policies`.
 
+#[path = "../it/support/client.rs"]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    reason = "shared with the tests"
+)]
+mod client;
 mod policy;
 
 use std::collections::BTreeMap;

@@ -3,6 +3,7 @@
 #[path = "../bench/policy/mod.rs"]
 mod policy;
 
+use crate::support::client;
 use policy::{Outcome, POLICIES, workloads};
 
 #[tokio::test(flavor = "multi_thread")]

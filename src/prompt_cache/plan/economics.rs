@@ -297,14 +297,21 @@ fn pauses_of_an_app_choose_the_lifetime_of_its_next_thread() {
             ask.shared = before
                 .as_ref()
                 .map(|view| kept(view, view.blocks.len(), false));
+            // The pause outlasts the shorter lifetime only.
+            let paused = turn % 4 == 1;
+            let living = before.as_ref().filter(|_| !paused || ttl == Some(Ttl::H1));
+            ask.read_at = living.map(|view| view.blocks.len() - 1);
             let (_, plan) = world.ask(&ask);
             ttl = plan.ttl;
+            assert!(thread > 0 || turn > 4 || ttl == Some(Ttl::M5), "{turn}");
+            assert!(thread == 0 || ttl == Some(Ttl::H1), "{thread} {turn}");
             let done = turn % 4 == 0;
             world.answer(&ask, if done { Stop::Other } else { Stop::ToolUse });
             world.now += if done { 8 * MINUTE } else { 5 * SECOND };
             before = Some(seen);
         }
-        assert_eq!(ttl, Some(if thread == 0 { Ttl::M5 } else { Ttl::H1 }));
+        // A thread that a pause has killed may learn from it itself.
+        assert_eq!(ttl, Some(Ttl::H1));
     }
 }
 
@@ -430,9 +437,9 @@ fn lifetimes_that_live_are_not_changed() {
             min_tokens: Some(10),
             ttl,
             head_ttl,
-            // What lives is read: the head, or some of the conversation too.
+            // What lives is read: the head, or the previous turn too.
             read_at: if ttl.is_some() {
-                Some(4)
+                Some(5)
             } else {
                 head_ttl.map(|_| 2)
             },
@@ -460,6 +467,15 @@ fn lifetimes_that_live_are_not_changed() {
         "{without_head:?}"
     );
     assert_eq!(without_head.last().unwrap(), lasting[1]);
+    // Nothing of the conversation lives: the lifetime is chosen anew.
+    let dead = plan(&Situation {
+        outlook: sure(0.9),
+        min_tokens: Some(10),
+        ttl: h1,
+        read_at: Some(2),
+        ..Situation::new(body.as_bytes(), &view)
+    });
+    assert_eq!(dead.ttl, m5);
 }
 
 #[test]
@@ -477,6 +493,7 @@ fn replace_takes_the_place_of_the_clients_markers() {
             outlook: sure(chance),
             min_tokens: Some(10),
             ttl,
+            read_at: ttl.map(|_| 5),
             ..Situation::new(body.as_bytes(), &view)
         })
     };
@@ -501,6 +518,32 @@ fn replace_takes_the_place_of_the_clients_markers() {
         (Some("not_worth_it"), 0, vec![0, 7])
     );
     assert!(plan.value > 0 && plan.splices.len() == 3, "{}", plan.value);
+}
+
+/// Siblings of a fan-out: the first one under way writes what they share, and they only pay for
+/// their own part, which is too short here to be worth a premium on all of it.
+#[test]
+fn what_another_request_is_just_writing_is_not_written_twice() {
+    let mut request = agent("you are", 1);
+    request["messages"][0]["content"] = "a short task".into();
+    let body = request.to_string();
+    let view = view(body.as_bytes()).unwrap();
+    let with = |pending_at| {
+        plan(&Situation {
+            outlook: sure(0.9),
+            min_tokens: Some(10),
+            pending_at,
+            ..Situation::new(body.as_bytes(), &view)
+        })
+    };
+    assert_eq!(places(&view, &with(None)).len(), 3);
+    let sibling = with(Some(2));
+    assert_eq!(
+        (sibling.placed, sibling.skipped),
+        (vec![], Some("not_worth_it"))
+    );
+    // A place that is not in this request says nothing.
+    assert_eq!(with(Some(99)), with(None));
 }
 
 /// Known to the digit: all is read at a tenth, the new block costs a quarter more and is read once.

@@ -11,8 +11,6 @@
     reason = "what goes wrong here ends the measurement"
 )]
 
-#[path = "../../it/support/client.rs"]
-mod client;
 pub mod talk;
 pub mod workloads;
 
@@ -29,7 +27,7 @@ use prefixgate::server::Gateway;
 use prefixgate::sim::{Options, Sim};
 use prefixgate::usage::PriceBook;
 
-use client::Wire;
+use super::client::Wire;
 use talk::Marks;
 use workloads::{ANSWER_MS, Workload};
 
