@@ -199,11 +199,11 @@ impl Audit {
 
     /// What has been answered until then; a thread goes on only after its answer.
     fn settle(&mut self, now_ms: i64, thread: u64) {
-        let (ended, waiting) = std::mem::take(&mut self.waiting)
+        let (ended, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting)
             .into_iter()
             .partition(|w| w.begins_ms <= now_ms || w.thread == thread);
         self.waiting = waiting;
-        for ended in Vec::<Waiting>::from(ended) {
+        for ended in ended {
             let _ = self.engine.settled(ended.past.turn_id, &ended.usage);
             self.engine.remember(ended.thread, ended.past);
         }
@@ -286,19 +286,19 @@ mod tests {
 
     /// A conversation whose system prompt tells the time.
     fn clock(turns: usize) -> String {
-        let mut messages = vec![json!({"role": "user", "content": "first question"})];
+        let say = |role: &str, text: String| json!({"role": role, "content": [{"type": "text", "text": text}]});
+        let mut messages = vec![say("user", "first question".to_owned())];
         let mut lines = String::new();
         for turn in 0..turns {
             let mut marked = messages.clone();
-            let text = marked.last().unwrap()["content"].clone();
-            marked.last_mut().unwrap()["content"] = json!([{"type": "text", "text": text,
-                "cache_control": {"type": "ephemeral"}}]);
+            marked.last_mut().unwrap()["content"][0]["cache_control"] =
+                json!({"type": "ephemeral"});
             let body = json!({"model": "claude-sonnet-4-6", "max_tokens": 10, "messages": marked,
                 "system": [{"type": "text", "text": format!("Now: 10:00:{:02}. {}", 10 + turn, "rule ".repeat(4000))}]});
             let line = json!({"ts": turn * 20, "path": "/v1/messages", "body": body.to_string()});
             lines.push_str(&format!("{line}\n"));
-            messages.push(json!({"role": "assistant", "content": format!("answer {turn}")}));
-            messages.push(json!({"role": "user", "content": format!("question {turn}")}));
+            messages.push(say("assistant", format!("answer {turn}")));
+            messages.push(say("user", format!("question {turn}")));
         }
         lines
     }

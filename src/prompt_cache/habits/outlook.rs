@@ -70,6 +70,18 @@ pub struct Outlook {
     pub root_seen: bool,
 }
 
+impl Within {
+    /// Both chances, under a condition of this chance.
+    fn times(self, condition: f64) -> Self {
+        Self {
+            m5: self.m5 * condition,
+            h1: self.h1 * condition,
+        }
+    }
+}
+
+/// From so many uses on a root speaks for itself.
+const ROOT_USES: f64 = 3.0;
 /// What priors of gaps count for, in events: so little that three calls decide.
 const GAP_PRIOR: f64 = 0.7;
 /// The same for the gaps of whole threads, where a wrong guess lasts for a thread.
@@ -116,7 +128,11 @@ impl Habits {
         Outlook {
             next: app.next(question),
             thread: app.any_turn(question),
-            root: of_root(app, &root, root_seen, kind),
+            root: of_root(app, &root, root_seen, kind).times(match root.uses.total() {
+                // Hardly seen yet: it returns no more often than heads of this thread survive.
+                ..ROOT_USES => head,
+                _ => 1.0,
+            }),
             app: within(&app.uses, 0.0, 0.0, Within { m5: 0.3, h1: 0.4 }, 1.0),
             tools,
             head,

@@ -473,8 +473,8 @@ pub fn unread_pico(
 fn span(ms: i64) -> String {
     let seconds = ms / 1000;
     match seconds {
-        ..120 => format!("{seconds} s"),
-        ..7200 => format!("{} min", seconds / 60),
+        ..=119 => format!("{seconds} s"),
+        120..=7199 => format!("{} min", seconds / 60),
         _ => format!("{} h", seconds / 3600),
     }
 }

@@ -240,7 +240,7 @@ fn reordered(turns: usize) -> Workload {
     for session in 0..2 {
         let mut talk = Ask::agent("shuffled", session + 1, 16, 3_000);
         work.task(&mut talk, 30 * SECOND, turns, result, |turn, talk| {
-            talk.rotate_tools(3 + (turn * (session as usize + 2)) % 7);
+            talk.rotate_tools(3 + (turn * 2) % 7);
         });
     }
     work

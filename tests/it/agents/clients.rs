@@ -5,6 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -47,7 +48,7 @@ impl Sdk {
         };
         command.env("BASE_URL", base_url);
         command.env("MODE", mode).env("PROMPT", prompt);
-        let (code, stdout, stderr) = bounded(command).await;
+        let (code, stdout, stderr) = bounded(command, &Desk::new()).await;
         let said = serde_json::from_str(stdout.trim())
             .unwrap_or_else(|e| panic!("{e}: the client said `{stdout}` and `{stderr}`"));
         Outcome {
@@ -59,15 +60,16 @@ impl Sdk {
 
 /// Runs Claude Code headless on a prompt in a session of that id.
 pub async fn claude_code(base_url: &str, session: &str, prompt: &str) -> Outcome {
-    claude_code_with(base_url, &["--session-id", session], prompt).await
+    claude_code_at(&Desk::new(), base_url, &["--session-id", session], prompt).await
 }
 
-/// Runs it once more on a session that it has kept.
-pub async fn claude_code_resumed(base_url: &str, session: &str, prompt: &str) -> Outcome {
-    claude_code_with(base_url, &["--resume", session], prompt).await
-}
-
-async fn claude_code_with(base_url: &str, session: &[&str], prompt: &str) -> Outcome {
+/// Runs it at a desk: what an earlier run there has kept can be resumed.
+pub async fn claude_code_at(
+    desk: &Desk,
+    base_url: &str,
+    session: &[&str],
+    prompt: &str,
+) -> Outcome {
     let program = "npm/node_modules/@anthropic-ai/claude-code-linux-x64/claude";
     let mut command = clean(installed(program));
     command
@@ -82,7 +84,7 @@ async fn claude_code_with(base_url: &str, session: &[&str], prompt: &str) -> Out
         .env("DISABLE_AUTOUPDATER", "1")
         .env("DISABLE_TELEMETRY", "1")
         .env("DISABLE_ERROR_REPORTING", "1");
-    let (code, stdout, stderr) = bounded(command).await;
+    let (code, stdout, stderr) = bounded(command, desk).await;
     let said: Value = serde_json::from_str(stdout.trim())
         .unwrap_or_else(|e| panic!("{e}: Claude Code said `{stdout}` and `{stderr}`"));
     let said = json!({
@@ -125,14 +127,28 @@ fn clean(program: PathBuf) -> Command {
     command
 }
 
-async fn bounded(mut command: Command) -> (Option<i32>, String, String) {
-    let home = tempfile::tempdir().unwrap();
-    let work = tempfile::tempdir().unwrap();
-    std::fs::write(work.path().join("hello.txt"), "hello from a file\n").unwrap();
+/// A home and a directory to work in, both gone afterwards.
+pub struct Desk {
+    home: TempDir,
+    work: TempDir,
+}
+
+impl Desk {
+    pub fn new() -> Self {
+        let work = tempfile::tempdir().unwrap();
+        std::fs::write(work.path().join("hello.txt"), "hello from a file\n").unwrap();
+        Self {
+            home: tempfile::tempdir().unwrap(),
+            work,
+        }
+    }
+}
+
+async fn bounded(mut command: Command, desk: &Desk) -> (Option<i32>, String, String) {
     command
-        .env("HOME", home.path())
-        .env("TMPDIR", work.path())
-        .current_dir(work.path())
+        .env("HOME", desk.home.path())
+        .env("TMPDIR", desk.work.path())
+        .current_dir(desk.work.path())
         .stdin(Stdio::null())
         .kill_on_drop(true);
     let output = timeout(PATIENCE, command.output()).await;
