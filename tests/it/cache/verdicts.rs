@@ -142,8 +142,8 @@ async fn strikes_are_of_one_culprit() {
         }
         let record = world.turn("r", &talk.body()).await;
         let verdict = record.cache.verdict.unwrap();
-        if verdict.reason.is_some() {
-            counted.push((verdict.reason.unwrap(), strikes.count(&verdict)));
+        if let Some(reason) = verdict.reason {
+            counted.push((reason, strikes.count(&verdict)));
         }
         talk.grow("next");
     }
