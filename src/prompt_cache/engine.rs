@@ -22,7 +22,7 @@ use super::keep::Keep;
 use super::shadow::{Expected, Look, Outcome, Shadow};
 use super::trail::{Past, Trail};
 use super::verdict::Change;
-use crate::provider::view::{RequestView, Section, Ttl};
+use crate::provider::view::{Block, RequestView, Section, Ttl};
 use crate::usage::Usage;
 
 /// Shares of the memory, in eighths: the shadow cache, the texts of recent blocks; the rest is
@@ -39,6 +39,21 @@ pub struct Engine {
     pasts: Mutex<Pasts>,
     excerpts: bool,
     changes: AtomicU64,
+}
+
+/// Texts of so many blocks are copied under one lock.
+const LEARNT_AT_ONCE: usize = 16;
+
+/// Blocks of a request whose text is not remembered yet, by their hash.
+#[derive(Debug, Default)]
+pub struct News(Vec<(u64, Block)>);
+
+impl News {
+    /// Nothing is new.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 /// A request beside the previous one of its thread.
@@ -68,9 +83,15 @@ impl Engine {
         }
     }
 
-    /// Compares a request with the previous one of its thread, and remembers the texts that are
-    /// new in it, for the next comparison.
-    pub fn compare(&self, thread: u64, trail: &Trail, body: &[u8], view: &RequestView) -> Compared {
+    /// Compares a request with the previous one of its thread. What is new in it is to be learnt
+    /// ([`Engine::learn`]), for the next comparison.
+    pub fn compare(
+        &self,
+        thread: u64,
+        trail: &Trail,
+        body: &[u8],
+        view: &RequestView,
+    ) -> (Compared, News) {
         let past = lock(&self.pasts).get(thread);
         // A conversation that the provider holds shows only what is new.
         let comparable = past
@@ -86,7 +107,7 @@ impl Engine {
             };
             change::first_change(&past.trail, trail, &seen)
         });
-        keep.learn(comparable.map(|past| &*past.trail), trail, body, view);
+        let news = keep.news(comparable.map(|past| &*past.trail), trail, body, view);
         drop(keep);
         let kept = comparable.map(|past| {
             let before = &past.trail;
@@ -102,7 +123,19 @@ impl Engine {
                 volatile: change.as_ref().is_some_and(Change::volatile),
             }
         });
-        Compared { past, change, kept }
+        (Compared { past, change, kept }, News(news))
+    }
+
+    /// Remembers the texts that were new in a request, which costs a copy of them: for when the
+    /// request is on its way.
+    pub fn learn(&self, body: &[u8], news: &News) {
+        // A few at a time, so that nobody waits long for the lock.
+        for some in news.0.chunks(LEARNT_AT_ONCE) {
+            let mut keep = lock(&self.keep);
+            for (hash, block) in some {
+                keep.put_block(*hash, body, block);
+            }
+        }
     }
 
     /// Takes note of a request, and says what is likely to come after it.

@@ -74,8 +74,25 @@ impl Keep {
 
     /// Keeps what is new in a request as against the thread's previous one, and counts its head
     /// as used. `now` is the trail of `view`.
+    #[cfg(test)]
     pub fn learn(&mut self, past: Option<&Trail>, now: &Trail, body: &[u8], view: &RequestView) {
+        for (hash, block) in self.news(past, now, body, view) {
+            self.put_block(hash, body, &block);
+        }
+    }
+
+    /// What is new in a request as against the thread's previous one, and not kept yet: blocks by
+    /// their hash, for [`Keep::put_block`] when there is time. Counts the head as used, and
+    /// remembers the names of tools. `now` is the trail of `view`.
+    pub fn news(
+        &mut self,
+        past: Option<&Trail>,
+        now: &Trail,
+        body: &[u8],
+        view: &RequestView,
+    ) -> Vec<(u64, Block)> {
         let known = past.map_or(0, |past| now.shared(past).mine);
+        let mut news = Vec::new();
         for (index, (step, block)) in now.steps.iter().zip(&view.blocks).enumerate() {
             if block.section == Section::Tools
                 && let Some(name) = block.name
@@ -83,10 +100,11 @@ impl Keep {
                 self.put_name(step.hash, name.of(body));
             }
             let is_head = block.section != Section::Messages;
-            if index >= known || is_head {
-                self.put_block(step.hash, body, block);
+            if (index >= known || is_head) && self.limit > 0 && !self.has(step.hash) {
+                news.push((step.hash, *block));
             }
         }
+        news
     }
 
     /// Keeps a block; one that is there already counts as used.

@@ -44,7 +44,7 @@ use self::warm::Entry;
 use crate::clock::Clock;
 use crate::config::{Config, Format, Threads};
 use crate::prompt_cache::chain::Hasher;
-use crate::prompt_cache::engine::Engine;
+use crate::prompt_cache::engine::{Engine, News};
 use crate::provider::anthropic::response::{Limits, Reader, Shape};
 use crate::provider::{anthropic, decode};
 use crate::run::{Labels, Registry, identify};
@@ -210,7 +210,7 @@ pub async fn serve(
             price_provider: &upstream.price_provider,
             credential,
         };
-        let prepared = prepare::prepare(&shared, &mut account, &asking, &taken.bytes);
+        let mut prepared = prepare::prepare(&shared, &mut account, &asking, &taken.bytes);
         if let Some(record) = account.record() {
             record.request_bytes = taken.bytes.len() as u64;
         }
@@ -227,7 +227,8 @@ pub async fn serve(
         if !shared.config.warm_first.is_zero() {
             warm_first(&shared, &mut account).await;
         }
-        let answer = send_turn(
+        let learning = prepared.learning.take();
+        let sending = send_turn(
             &shared,
             &clients.pooled,
             &mut account,
@@ -235,8 +236,8 @@ pub async fn serve(
             parts,
             prepared,
             taken.bytes,
-        )
-        .await;
+        );
+        let (answer, ()) = tokio::join!(sending, learn(&shared, learning));
         // The body is not needed any more: its memory goes back while the answer is on its way.
         drop(taken.share);
         answer
@@ -251,6 +252,16 @@ pub async fn serve(
         Ok(answer) => pass_on(&shared, account, answer, turn && !method_is_head, unframed),
         Err((refusal, outcome)) => refuse(account, refusal, outcome, upstream.format),
     }
+}
+
+/// Remembers what was new in a request, while the upstream works on it.
+async fn learn(shared: &Shared, learning: Option<(Bytes, News)>) {
+    let Some((body, news)) = learning else {
+        return;
+    };
+    // The connection's own task has its turn first, and writes.
+    tokio::task::yield_now().await;
+    shared.engine.learn(&body, &news);
 }
 
 /// Waits, within its bound, for the answer to a request that is just writing a prefix of this one;

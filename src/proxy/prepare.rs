@@ -10,6 +10,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use super::Shared;
 use super::account::Account;
 use crate::prompt_cache::chain::Hash;
+use crate::prompt_cache::engine::News;
 use crate::prompt_cache::helpers::tool_order;
 use crate::prompt_cache::splice;
 use crate::provider::view::{History, RequestView, Ttl};
@@ -25,6 +26,8 @@ pub struct Prepared {
     pub edited: bool,
     /// The history is held by the provider.
     pub continues: bool,
+    /// The body as it was looked at, and what is to be learnt of it once it is on its way.
+    pub learning: Option<(Bytes, News)>,
 }
 
 /// The request as far as it is known before its body is read.
@@ -50,10 +53,11 @@ pub fn prepare(
     asking: &Asking<'_>,
     body: &Bytes,
 ) -> Prepared {
-    let untouched = |continues| Prepared {
+    let untouched = |continues, learning| Prepared {
         pieces: vec![body.clone()],
         edited: false,
         continues,
+        learning,
     };
     let looked = look(asking.headers, body, shared.config.inspect_bytes);
     let (mut decoded, mut view) = match looked {
@@ -65,7 +69,7 @@ pub fn prepare(
             }
             shared.metrics.plan_skipped("not_inspected");
             place::place_unread(shared, account, asking, body);
-            return untouched(false);
+            return untouched(false, None);
         }
     };
     let client_order = shared
@@ -95,14 +99,16 @@ pub fn prepare(
     );
     account.set_ttl(common_ttl(&view, &sent.placed));
     let continues = matches!(view.history, History::Continues(_));
+    let learning = (!sent.news.is_empty()).then(|| (decoded.clone(), sent.news));
     if !reordered && sent.splices.is_empty() {
         // As it came, encoded or not.
-        return untouched(continues);
+        return untouched(continues, learning);
     }
     Prepared {
         edited: true,
         pieces: splice::apply(&decoded, &sent.splices),
         continues,
+        learning,
     }
 }
 

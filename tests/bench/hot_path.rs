@@ -139,13 +139,14 @@ impl Talk {
 
 /// Times of one request by step, in the order of [`STEPS`].
 type Times = [Duration; STEPS.len()];
-const STEPS: [&str; 8] = [
-    "view", "chain", "place", "engine", "splice", "sent", "close", "all",
+const STEPS: [&str; 9] = [
+    "view", "chain", "place", "engine", "splice", "sent", "learn", "close", "all",
 ];
 /// Of those, so many are the request's own.
 const OWN: usize = 6;
-const CLOSE: usize = 6;
-const ALL: usize = 7;
+const LEARN: usize = 6;
+const CLOSE: usize = 7;
+const ALL: usize = 8;
 
 /// Measures time on the core: without the time in which others had it, where the system tells.
 struct Watch {
@@ -241,6 +242,10 @@ impl Gate {
         times[ALL] = times[..OWN].iter().sum();
         black_box(pieces);
         let now_ms = request.now_ms;
+        // Its texts are learnt when it is on its way.
+        let mut watch = Watch::start();
+        self.engine.learn(body, &std::mem::take(&mut prepared.news));
+        times[LEARN] = watch.lap();
         times[CLOSE] = self.close(&prepared, turn, thread, now_ms);
         Ok(times)
     }

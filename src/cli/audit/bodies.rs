@@ -175,6 +175,7 @@ impl Audit {
             now_ms,
         };
         let prepared = self.engine.prepare(&request, seen.chain.clone());
+        self.engine.learn(&seen.body, &prepared.news);
         let expected = self.engine.sent(id, &look(&prepared, &request));
         self.judge(&mut record, &prepared, &expected, &facts);
         let past = Past {

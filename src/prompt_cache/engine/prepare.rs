@@ -1,6 +1,6 @@
 //! A request on its way through the engine: compared with the one before it, and planned.
 
-use super::{Compared, Engine};
+use super::{Compared, Engine, News};
 use crate::prompt_cache::chain::{Chain, Hash, Hasher};
 use crate::prompt_cache::habits::{self, Kind, Question, Within};
 use crate::prompt_cache::plan::{self, Plan, Situation};
@@ -57,6 +57,8 @@ pub struct Prepared {
     pub levels: Levels,
     /// The thread's previous request, and what changed since.
     pub compared: Compared,
+    /// What is to be learnt of it, once it is on its way.
+    pub news: News,
     /// Whether the thread is likely to have another turn.
     pub next: Within,
     /// Where breakpoints should go, if that was asked and the request carries its history.
@@ -90,7 +92,7 @@ impl Engine {
             trail.marks = Vec::new();
         }
         let root = hasher.extend(chain.root, trail.model.as_bytes());
-        let compared = self.compare(thread, &trail, body, view);
+        let (compared, news) = self.compare(thread, &trail, body, view);
         let outlook = self.outlook(
             habits::Arrival {
                 app,
@@ -117,6 +119,7 @@ impl Engine {
             trail,
             at: if whole { chain.at } else { Vec::new() },
             compared,
+            news,
             next: outlook.next,
             plan: None,
         };

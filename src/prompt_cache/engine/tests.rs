@@ -317,7 +317,8 @@ fn many_live_threads_stay_within_the_memory() {
                 .into();
             gate.turns += 1;
             gate.now_ms += 10;
-            let compared = gate.engine.compare(thread, &trail, body, view);
+            let (compared, news) = gate.engine.compare(thread, &trail, body, view);
+            gate.engine.learn(body, &news);
             let levels = super::super::shadow::Levels::of(&hasher, &trail);
             let turn = Uuid::from_u128(gate.turns);
             let prepared = Prepared {
@@ -325,6 +326,7 @@ fn many_live_threads_stay_within_the_memory() {
                 at,
                 levels,
                 compared,
+                news,
                 next: habits::Within { m5: 0.5, h1: 0.5 },
                 plan: None,
             };

@@ -4,7 +4,7 @@
 use crate::config::{CachePolicy, NativeDiagnostics};
 use crate::prompt_cache::chain::{Chain, Hash};
 use crate::prompt_cache::diagnosis;
-use crate::prompt_cache::engine::{Request, marks_after};
+use crate::prompt_cache::engine::{News, Request, marks_after};
 use crate::prompt_cache::plan::{self, Plan};
 use crate::prompt_cache::splice::Splice;
 use crate::prompt_cache::trail::{Betas, earlier_thinking, short};
@@ -24,6 +24,8 @@ pub(super) struct Sent {
     pub(super) placed: Vec<(usize, Ttl)>,
     /// Edits of the body.
     pub(super) splices: Vec<Splice>,
+    /// What is to be learnt of it.
+    pub(super) news: News,
 }
 
 /// Follows a request from here on.
@@ -99,7 +101,10 @@ pub(super) fn watch(
                 .resumed(&(seat.run_id.clone(), seat.thread_id.clone())),
         },
     };
-    let mut sent = Sent::default();
+    let mut sent = Sent {
+        news: prepared.news,
+        ..Sent::default()
+    };
     if let Some(plan) = prepared.plan {
         note(shared, account, view, &plan, policy == CachePolicy::DryRun);
         if policy != CachePolicy::DryRun {
