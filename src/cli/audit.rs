@@ -243,8 +243,11 @@ pub fn worst(data_dir: &Path, run: &str) -> anyhow::Result<Option<String>> {
             });
         let advice = advice_on(worst).unwrap_or_default();
         format!(
-            "{run}: the cache broke {} times{place} ({}), which cost {lost}.\n  -> {advice}",
-            worst.count,
+            "{run}: the cache broke {}{place} ({}), which cost {lost}.\n  -> {advice}",
+            match worst.count {
+                1 => "once".to_owned(),
+                n => format!("{n} times"),
+            },
             what.unwrap_or("unknown"),
         )
     }))

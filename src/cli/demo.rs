@@ -96,12 +96,12 @@ async fn play(data_dir: &Path, once: bool, seed: u64) -> anyhow::Result<()> {
     let fill = gateway(data_dir, &sim, CachePolicy::Fill).await?;
     let to = fill.proxy_addr();
     agent(to, WITH, |_| {}).await?;
-    agent(to, BREAKER, |agent| agent.clock_in_system = true).await?;
     agent(to, LOOP, |agent| {
         agent.stuck = true;
         agent.tool_turns = LOOP_CALLS;
     })
     .await?;
+    agent(to, BREAKER, |agent| agent.clock_in_system = true).await?;
 
     // The report reads what has been written, so the records are closed first.
     fill.shutdown().await;

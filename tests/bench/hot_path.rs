@@ -344,6 +344,7 @@ impl Gate {
         let thread = short(&self.hasher.keyed("thread", &talk.number.to_le_bytes()));
         let request = self.request(body, &view, thread, talk);
         let mut prepared = self.engine.prepare(&request, chain);
+        drop(std::mem::take(&mut prepared.news));
         let plan = prepared.plan.take().unwrap_or_default();
         prepared.trail.marks = marks_after(&view, &plan);
         let turn = Uuid::from_u128(self.now_ms as u128);
