@@ -243,6 +243,16 @@ impl Value for Words {
     }
 }
 
+/// A decimal as it is spelled, so that 0.1 is exactly a tenth; nothing of what is no decimal.
+fn decimal<'a>(value: &'a DeValue<'_>) -> &'a str {
+    match value {
+        DeValue::String(text) => text,
+        DeValue::Float(number) => number.as_str(),
+        DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
+        _ => "",
+    }
+}
+
 /// A price: pico-USD per token, from USD per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Price(pub u64);
@@ -257,14 +267,8 @@ impl Value for Price {
         })
     }
 
-    /// A number is taken from its spelling, so that 0.1 is exactly a tenth.
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
-        match value {
-            DeValue::String(text) => Self::parse(text),
-            DeValue::Float(number) => Self::parse(number.as_str()),
-            DeValue::Integer(number) if number.radix() == 10 => Self::parse(number.as_str()),
-            _ => Self::parse(""),
-        }
+        Self::parse(decimal(value))
     }
 }
 
@@ -295,12 +299,7 @@ impl Value for Usd {
     }
 
     fn from_toml(value: &DeValue<'_>) -> Result<Self, String> {
-        match value {
-            DeValue::String(text) => Self::parse(text),
-            DeValue::Float(number) => Self::parse(number.as_str()),
-            DeValue::Integer(number) if number.radix() == 10 => Self::parse(number.as_str()),
-            _ => Self::parse(""),
-        }
+        Self::parse(decimal(value))
     }
 }
 

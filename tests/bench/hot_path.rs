@@ -237,7 +237,7 @@ impl Gate {
         lap();
         let turn = Uuid::from_u128(self.now_ms as u128);
         prepared.trail.marks = marks_after(&view, &plan);
-        black_box(self.engine.sent(turn, &look(&prepared, &request)));
+        black_box(self.engine.sent(turn, &prepared.look(&request)));
         lap();
         times[ALL] = times[..OWN].iter().sum();
         black_box(pieces);
@@ -323,18 +323,6 @@ impl Gate {
     }
 }
 
-fn look<'a>(prepared: &'a Prepared, request: &Request<'_>) -> Look<'a> {
-    Look {
-        trail: &prepared.trail,
-        at: &prepared.at,
-        levels: &prepared.levels,
-        min_tokens: request.min_tokens,
-        bytes_per_token_milli: request.bytes_per_token_milli,
-        now_ms: request.now_ms,
-        marks: &prepared.trail.marks,
-    }
-}
-
 impl Gate {
     /// A request that is under way, as the gateway holds it once the answer has begun.
     fn send(&mut self, talk: &Talk, body: &Bytes) -> Result<Prepared, &'static str> {
@@ -348,7 +336,7 @@ impl Gate {
         let plan = prepared.plan.take().unwrap_or_default();
         prepared.trail.marks = marks_after(&view, &plan);
         let turn = Uuid::from_u128(self.now_ms as u128);
-        self.engine.sent(turn, &look(&prepared, &request));
+        self.engine.sent(turn, &prepared.look(&request));
         self.engine.began(turn);
         prepared.at = Vec::new();
         Ok(prepared)

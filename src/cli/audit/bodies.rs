@@ -14,7 +14,7 @@ use crate::cli::replay::files;
 use crate::cli::replay::seats::{Eyes, Looked, Place, Seats, hasher};
 use crate::prompt_cache::chain::Hasher;
 use crate::prompt_cache::engine::{Engine, Prepared, Request};
-use crate::prompt_cache::shadow::{Expected, Look};
+use crate::prompt_cache::shadow::Expected;
 use crate::prompt_cache::strategies::{self, Policy, Recorded, Tally, Traffic};
 use crate::prompt_cache::trail::{Past, short};
 use crate::prompt_cache::verdict::{Facts, judge, unread_pico};
@@ -176,7 +176,7 @@ impl Audit {
         };
         let prepared = self.engine.prepare(&request, seen.chain.clone());
         self.engine.learn(&seen.body, &prepared.news);
-        let expected = self.engine.sent(id, &look(&prepared, &request));
+        let expected = self.engine.sent(id, &prepared.look(&request));
         self.judge(&mut record, &prepared, &expected, &facts);
         let past = Past {
             trail: Arc::new(prepared.trail),
@@ -262,18 +262,6 @@ impl Audit {
             Ok(verdict) => record.cache.verdict = Some(verdict),
             Err(why) => record.cache.unjudged = Some(why),
         }
-    }
-}
-
-fn look<'a>(prepared: &'a Prepared, request: &Request<'_>) -> Look<'a> {
-    Look {
-        trail: &prepared.trail,
-        at: &prepared.at,
-        levels: &prepared.levels,
-        min_tokens: request.min_tokens,
-        bytes_per_token_milli: request.bytes_per_token_milli,
-        now_ms: request.now_ms,
-        marks: &prepared.trail.marks,
     }
 }
 

@@ -148,7 +148,8 @@ impl Engine {
 
 impl Prepared {
     /// The request as the shadow cache looks at it.
-    fn look<'a>(&'a self, request: &Request<'_>) -> Look<'a> {
+    #[must_use]
+    pub fn look<'a>(&'a self, request: &Request<'_>) -> Look<'a> {
         Look {
             trail: &self.trail,
             at: &self.at,
