@@ -19,7 +19,6 @@ use prefixgate::prompt_cache::chain::Hasher;
 use prefixgate::prompt_cache::engine::{Engine, Prepared, Request, marks_after};
 use prefixgate::prompt_cache::habits::Stop;
 use prefixgate::prompt_cache::plan::Policy;
-use prefixgate::prompt_cache::shadow::Look;
 use prefixgate::prompt_cache::splice::apply;
 use prefixgate::prompt_cache::trail::{Betas, Past, Trail, code, short};
 use prefixgate::provider::anthropic::request::view;
