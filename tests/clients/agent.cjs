@@ -8,7 +8,7 @@ const { betaTool } = require('@anthropic-ai/sdk/helpers/beta/json-schema');
 const MODE = process.env.MODE;
 const PROMPT = process.env.PROMPT;
 const MODEL = process.env.MODEL || 'claude-opus-5';
-const MAX_TURNS = 8;
+const MAX_TURNS = 16;
 // Long enough that a provider caches it.
 const SYSTEM =
   'You are an agent under test.\n' +

@@ -22,7 +22,7 @@ from anthropic import Anthropic, beta_tool
 MODE = os.environ["MODE"]
 PROMPT = os.environ["PROMPT"]
 MODEL = os.environ.get("MODEL", "claude-opus-5")
-MAX_TURNS = 8
+MAX_TURNS = 16
 # Long enough that a provider caches it (the minimum of the common models is 4,096 tokens or less).
 SYSTEM = "You are an agent under test.\n" + "\n".join(
     f"Rule {n}: when step {n} is asked for, do it once, report what came out, then go on."

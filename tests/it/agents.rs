@@ -411,14 +411,16 @@ async fn sdk_fails_alike(kind: Sdk, mode: &str) {
 /// after two refusals in a row it gives threads up. From then on its requests can be marked.
 async fn sdk_replays(kind: Sdk) {
     let config = "[anthropic]\nthreads = \"replay\"\n";
-    let plan = "Please do the test steps. [[plan:shell_ok,shell_ok,shell_ok,shell_fail,end]]";
+    let plan = "Please do the test steps. [[plan:shell_ok,shell_ok,shell_ok,shell_fail,shell_ok,shell_ok,\
+                shell_ok,shell_ok,shell_ok,shell_ok,shell_ok,end]]";
+    const TURNS: usize = 12;
     let (finished, outcome) = sdk(kind, "tools", plan, "fill", Some(config)).await;
     assert_eq!(outcome.code, Some(0), "{outcome:#?}");
     let here = |e: &Exchange| e.response.as_ref().is_some_and(|r| r.status() == 404);
     let fronts = finished.front().exchanges();
     assert_eq!(fronts.iter().filter(|e| here(e)).count(), 2);
     let pairs = compare(&finished, here);
-    assert_eq!(pairs.iter().filter(|pair| pair.is_turn()).count(), 5);
+    assert_eq!(pairs.iter().filter(|pair| pair.is_turn()).count(), TURNS);
     for pair in &pairs {
         let body: Value = serde_json::from_slice(&pair.back.request.body).unwrap();
         assert!(body["system"].is_string() || body["system"].is_array());
@@ -427,9 +429,12 @@ async fn sdk_replays(kind: Sdk) {
         assert_eq!(pair.added > 0, body.get("thread").is_none(), "{body}");
     }
     let run = finished.run("r1").await;
-    assert_eq!(run["turns"], 5, "{run:#}");
+    assert_eq!(run["turns"], TURNS, "{run:#}");
     let turns = finished.turns("r1").await;
     assert!(ratio(turns.last().unwrap()) > 0.9, "{turns:#?}");
+    for turn in turns.iter().filter(|turn| turn["outcome"] == "ok") {
+        check_unbroken(turn);
+    }
 }
 
 /// Counting tokens and listing models are passed on and are not turns.
