@@ -401,6 +401,15 @@ fn setting(before: &Trail, now: &Trail) -> Option<((Section, &'static str), &'st
 fn unexplained(facts: &Facts<'_>) -> Cause {
     let expected = facts.expected;
     if facts.now.marks.is_empty() {
+        // All that the previous request had were ours, and this time there were none.
+        let before = facts.past.map_or(&[][..], |past| &past.trail.marks);
+        if !before.is_empty() && before.iter().all(|mark| mark.ours) {
+            return Cause::new(
+                Reason::NoMarker,
+                Whose::Gateway,
+                "prefixgate added no cache breakpoint this time, so nothing was looked for",
+            );
+        }
         return Cause::new(
             Reason::NoMarker,
             Whose::Client,

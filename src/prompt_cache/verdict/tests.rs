@@ -280,6 +280,13 @@ fn a_change_behind_the_last_breakpoint_has_cost_nothing() {
     assert_eq!(turn.reason().1, Some(Reason::Concurrent));
     turn.now.marks.clear();
     assert_eq!(turn.reason().1, Some(Reason::NoMarker));
+    assert_eq!(turn.reason().2, Some(Whose::Client));
+    let mut before = turn.past.clone().unwrap();
+    let mut marked = (*before.trail).clone();
+    marked.marks[0].ours = true;
+    before.trail = Arc::new(marked);
+    turn.past = Some(before);
+    assert_eq!(turn.reason().2, Some(Whose::Gateway));
 }
 
 #[test]
