@@ -11,6 +11,19 @@ mod wire;
 
 use http::HeaderMap;
 
+use crate::usage::{Metered, Usage};
+
+/// The usage of the step that answers the request itself, where the provider lists its steps: the
+/// others (compaction, advisors, further sampling) have prompts of their own.
+#[must_use]
+pub fn first_step(metered: &Metered) -> Option<Usage> {
+    let first = metered
+        .iterations
+        .iter()
+        .find(|step| step.kind == "message");
+    first.map(|step| step.usage)
+}
+
 /// The set of beta features that a request asks for: a hash of it, whatever its order, and whether
 /// the fast mode is among them, whose header is part of the cache's keys (code.claude.com, Nov 2026).
 #[must_use]

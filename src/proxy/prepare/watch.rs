@@ -81,6 +81,7 @@ pub(super) fn watch(
         thread,
         app,
         levels: prepared.levels,
+        client_marks: prepared.trail.marks.clone(),
         trail: prepared.trail,
         at: prepared.at,
         compared: prepared.compared,

@@ -6,7 +6,7 @@ use super::{
     OURS, agent_body, count_markers, filler, only_turn, plain, post, warnings, without_ours,
 };
 use crate::support::upstream::{json as http_json, message};
-use crate::support::{Gateway, PRICES, Upstream};
+use crate::support::{Gateway, PRICES, Step, Upstream};
 
 /// A marker as a client of these tests writes it, told from ours by its blank.
 const THEIRS: &str = r#""cache_control": {"type":"ephemeral"}"#;
@@ -502,4 +502,30 @@ async fn a_refusal_of_the_clients_own_bytes_is_passed_on_once() {
         assert_eq!(upstream.seen().len(), requests, "{text}");
         assert_eq!(count_markers(&upstream.last().body) > 0, marked, "{text}");
     }
+}
+
+/// Under `replace` the client's own breakpoint was taken out; what is sent the second time has it.
+#[tokio::test]
+async fn after_the_fuse_the_verdict_knows_the_clients_own_breakpoint() {
+    let upstream = Upstream::start(|_, number| {
+        let refusal = r#"{"type":"error","error":{"type":"invalid_request_error","message":"no"}}"#;
+        vec![Step::Write(match number {
+            0 => http_json(400, refusal),
+            _ => http_json(200, &message("test-sonnet", &plain(9_000, 5))),
+        })]
+    })
+    .await;
+    let gateway = Gateway::with(&upstream.url(), PRICES, &["--cache", "replace"]);
+    let mut body = agent_body("test-sonnet", "hello");
+    body["system"][0]["cache_control"] = json!({"type": "ephemeral", "ttl": "1h"});
+    let body = body.to_string();
+    let reply = post(&gateway, &[], &body).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let seen = upstream.seen();
+    assert_eq!(seen.len(), 2);
+    assert_ne!(seen[0].body, body.as_bytes(), "the breakpoint was replaced");
+    assert_eq!(seen[1].body, body.as_bytes());
+    let turn = only_turn(&gateway).await;
+    assert_eq!(turn["verdict"]["status"], "not_cacheable", "{turn:#}");
+    assert_eq!(turn["verdict"]["reason"], "not_written", "{turn:#}");
 }
