@@ -10,8 +10,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::guard::loops::Policy;
+
 mod error;
 pub mod file;
+mod guards;
 mod options;
 mod render;
 mod resolve;
@@ -21,6 +24,7 @@ mod value;
 
 pub use crate::usage::PriceOverride;
 pub use error::{ConfigError, Problem};
+pub use guards::{Alerts, App, Apps, Caps, Form, RedisDown, Reserve, Unpriced, Webhook};
 pub use options::{Environment, Options, default_data_dir};
 pub use render::Setting;
 pub use value::{BaseUrl, Size, Span, Value};
@@ -148,6 +152,16 @@ pub struct Config {
     pub keep_warm_max_micro_usd: u64,
     /// Provider-held conversations.
     pub threads: Threads,
+    /// What is done about loops.
+    pub loops: Policy,
+    /// Caps.
+    pub caps: Caps,
+    /// What is other for single applications.
+    pub apps: Apps,
+    /// What is alerted.
+    pub alerts: Alerts,
+    /// Where alerts go.
+    pub webhooks: Vec<Webhook>,
     /// The user's own prices.
     pub prices: Vec<PriceOverride>,
     /// Records older than this many days are removed.
@@ -207,6 +221,11 @@ impl Config {
             warm_first: Duration::ZERO,
             keep_warm_max_micro_usd: 0,
             threads: Threads::Pass,
+            loops: Policy::default(),
+            caps: Caps::default(),
+            apps: Apps::new(),
+            alerts: Alerts::default(),
+            webhooks: Vec::new(),
             prices: Vec::new(),
             retention_days: 90,
             retention_bytes: 2 << 30,

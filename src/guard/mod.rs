@@ -1,1 +1,8 @@
-//! Caps and loop breaking. Not built yet: nothing in this version refuses or steers a run.
+//! Guards: what warns of, steers or stops a run that goes wrong.
+//!
+//! [`loops`] reads the history in a request and finds calls that repeat without getting anywhere;
+//! [`caps`] keeps the books of runs and keys and decides what may still be spent. Both are pure:
+//! values in, values out, time passed in. [`crate::proxy`] acts on what they say.
+
+pub mod caps;
+pub mod loops;

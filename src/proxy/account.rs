@@ -585,6 +585,8 @@ fn call_record(
         },
         latency_ms: None,
         result_bytes: None,
+        wrong: None,
+        retries: 0,
     }
 }
 

@@ -10,6 +10,7 @@ pub mod body;
 pub mod headers;
 pub mod intake;
 pub mod keep_warm;
+pub mod ledger;
 mod line;
 pub mod ping;
 pub mod prepare;

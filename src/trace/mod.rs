@@ -4,15 +4,17 @@
 //! behind a bounded queue. The request path never waits for a store: what does not fit is dropped
 //! and counted.
 
+mod alert;
 pub mod metrics;
 mod record;
 mod recorder;
 mod words;
 mod writer;
 
+pub use alert::{AlertSender, Digest, Notice};
 pub use record::{
-    CacheRecord, CallResult, CallStatus, Inspection, Outcome, Placed, RequestKind, ToolCallRecord,
-    TurnRecord,
+    CacheRecord, CallResult, CallStatus, EventKind, EventRecord, GuardRecord, Inspection, Outcome,
+    Placed, RequestKind, ToolCallRecord, TurnRecord,
 };
 pub use recorder::{DropReason, Recorder, RecorderHandle, start};
 pub use words::intern;

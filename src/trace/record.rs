@@ -1,7 +1,9 @@
 //! The records. Ids are fixed at creation; money is integer pico-USD; unknown is `None`.
 
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::guard::loops::Finding;
 use crate::prompt_cache::verdict::Verdict;
 use crate::provider::view::Ttl;
 use crate::usage::Usage;
@@ -89,6 +91,50 @@ pub struct CacheRecord {
     /// The blocks of the request (hashes, kinds, sizes, breakpoints) as what is new after the
     /// thread's previous record; see [`crate::prompt_cache::trail`]. Empty when unknown.
     pub trail: Vec<u8>,
+}
+
+/// What the guards have to say of a request. Everything is empty for a healthy run without caps.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GuardRecord {
+    /// Loops that its newest results belong to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
+    /// What was done about them (`warn`, `hint`, `block`, `answer`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+    /// What the loop has cost so far in pico-USD, where all of its turns have a known cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loop_pico: Option<u64>,
+    /// The cap that refused the request (`usd`), and in which scope (`run`, `unnamed`, `key`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap: Option<String>,
+    /// See `cap`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap_scope: Option<String>,
+    /// What was booked where the cost is not known: the most it could have been, in pico-USD.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub booked_pico: Option<u64>,
+    /// The rules that bind this thread, where hints are or were among them; see
+    /// [`crate::guard::loops::Policy::code`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Texts that were put into the history.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub hints: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The signature is serde's.
+fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+impl GuardRecord {
+    /// Whether there is nothing to say.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A breakpoint that prefixgate added.
@@ -208,6 +254,8 @@ pub struct TurnRecord {
     pub native_diagnosis: Option<String>,
     /// The prompt cache.
     pub cache: CacheRecord,
+    /// Loops and caps.
+    pub guard: GuardRecord,
     /// Stable words, some with a detail after a colon.
     pub warnings: Vec<String>,
 }
@@ -268,6 +316,7 @@ impl TurnRecord {
             request_id: None,
             native_diagnosis: None,
             cache: CacheRecord::default(),
+            guard: GuardRecord::default(),
             warnings: Vec::new(),
         }
     }
@@ -280,10 +329,12 @@ pub enum CallStatus {
     Pending,
     /// A result was seen and not flagged as failed.
     Ok,
-    /// A result was seen and flagged as failed.
+    /// A result was seen that is a failure: by its flag, or by what its text says.
     Failed,
     /// The stream broke inside the call.
     Incomplete,
+    /// The conversation went on without a result.
+    Unanswered,
 }
 
 /// One tool call, written when the answer ends and again when its result is seen.
@@ -311,6 +362,11 @@ pub struct ToolCallRecord {
     pub latency_ms: Option<u64>,
     /// Size of the result in bytes.
     pub result_bytes: Option<u64>,
+    /// What is wrong with the call itself, as a stable word: `undeclared` (the request declares no
+    /// such tool) or `invalid_input` (it does not satisfy the declared schema).
+    pub wrong: Option<&'static str>,
+    /// How often the same call had failed right before, without a success in between.
+    pub retries: u32,
 }
 
 /// What a later request told about a tool call: the answer to a [`ToolCallRecord`].
@@ -328,4 +384,56 @@ pub struct CallResult {
     pub latency_ms: Option<u64>,
     /// Size of the result in bytes.
     pub result_bytes: Option<u64>,
+    /// How often the same call had failed right before, without a success in between.
+    pub retries: u32,
+}
+
+/// What kind of thing happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EventKind {
+    /// A loop was found, or came to the next step of its ladder.
+    Loop,
+    /// A share of a cap was used.
+    CapLevel,
+    /// A cap refused a request.
+    CapRefused,
+    /// A cap on money cannot be enforced: a price is unknown.
+    CapUnenforced,
+    /// An alert of another kind.
+    Alert,
+}
+
+/// Something that happened, beside the turns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventRecord {
+    /// UUIDv7, fixed when it happened.
+    pub id: Uuid,
+    /// UTC milliseconds.
+    pub at_ms: i64,
+    /// What kind.
+    pub kind: EventKind,
+    /// The detector, the cap, or the alert's own name.
+    pub name: String,
+    /// The run; empty where it concerns none.
+    pub run_id: String,
+    /// The thread; empty where it concerns none.
+    pub thread_id: String,
+    /// The request in which it happened.
+    pub turn_id: Option<Uuid>,
+    /// The application.
+    pub app: Option<String>,
+    /// The scope of a cap (`run`, `unnamed`, `key`); empty for others.
+    pub scope: String,
+    /// What was done (`warn`, `hint`, `block`, `answer`, `refused`); empty where nothing.
+    pub action: String,
+    /// The count of a loop; what of a cap was used, in the cap's unit.
+    pub value: Option<u64>,
+    /// The threshold or the limit.
+    pub limit: Option<u64>,
+    /// Percent of a cap.
+    pub level: Option<u32>,
+    /// Pico-USD: what a loop has cost so far.
+    pub pico: Option<u64>,
+    /// The tools of a loop; names only.
+    pub tools: Vec<String>,
 }

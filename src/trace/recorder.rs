@@ -6,7 +6,7 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
 use super::writer::{Pace, Retention, Sink, Writer};
-use super::{CallResult, Entry, ToolCallRecord, TurnRecord};
+use super::{CallResult, Entry, EventRecord, ToolCallRecord, TurnRecord};
 
 /// Why a record was not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -122,6 +122,11 @@ impl Recorder {
     /// Records the result of a tool call that was recorded earlier, by this process or another.
     pub fn call_result(&self, result: CallResult) {
         self.offer(Entry::Result(Box::new(result)));
+    }
+
+    /// Records something that happened beside the turns.
+    pub fn event(&self, record: EventRecord) {
+        self.offer(Entry::Event(Box::new(record)));
     }
 
     /// Records that were dropped, for whatever reason.

@@ -73,6 +73,7 @@ fn result(n: u64) -> CallResult {
         status: CallStatus::Ok,
         latency_ms: Some(n),
         result_bytes: None,
+        retries: 0,
     }
 }
 
@@ -186,6 +187,8 @@ fn retention_runs_by_the_clock_of_the_records_until_nothing_is_left_to_do() {
         status: CallStatus::Pending,
         latency_ms: None,
         result_bytes: None,
+        wrong: None,
+        retries: 0,
     };
     let (mut store, _heard) = scripted();
     store.pieces = 3;

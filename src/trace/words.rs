@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::{CallStatus, Inspection, Outcome, RequestKind};
+use super::{CallStatus, EventKind, Inspection, Outcome, RequestKind};
 use crate::prompt_cache::verdict::{Reason, Status, What, Whose};
 
 /// Distinct words that [`intern`] keeps. The program itself has far fewer.
@@ -60,6 +60,15 @@ words!(CallStatus {
     Ok => "ok",
     Failed => "failed",
     Incomplete => "incomplete",
+    Unanswered => "unanswered",
+});
+
+words!(EventKind {
+    Loop => "loop",
+    CapLevel => "cap_level",
+    CapRefused => "cap_refused",
+    CapUnenforced => "cap_unenforced",
+    Alert => "alert",
 });
 
 words!(Status {

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
 use super::recorder::{Counts, Message};
-use super::{CallResult, DropReason, ToolCallRecord, TurnRecord};
+use super::{CallResult, DropReason, EventRecord, ToolCallRecord, TurnRecord};
 
 /// Most records of one transaction.
 const MAX_BATCH: usize = 1_000;
@@ -34,6 +34,8 @@ pub enum Entry {
     Call(Box<ToolCallRecord>),
     /// The result of an earlier tool call.
     Result(Box<CallResult>),
+    /// Something that happened beside the turns.
+    Event(Box<EventRecord>),
 }
 
 impl Entry {
@@ -43,6 +45,7 @@ impl Entry {
         match self {
             Self::Turn(turn) => Some(turn.started_ms),
             Self::Call(call) => Some(call.asked_ms),
+            Self::Event(event) => Some(event.at_ms),
             Self::Result(_) => None,
         }
     }

@@ -214,6 +214,7 @@ pub(super) fn settle_results(shared: &Shared, account: &Account, body: &[u8], vi
             },
             latency_ms,
             result_bytes: Some(u64::from(block.content.unwrap_or(block.span).len())),
+            retries: 0,
         });
     }
 }

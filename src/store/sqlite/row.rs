@@ -282,6 +282,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
         native_diagnosis: from.take()?,
         warnings: from.json("warnings")?,
         cache: from.cache()?,
+        guard: Default::default(),
     })
 }
 

@@ -85,6 +85,7 @@ fn write_entries(
                     early.push((CallResult::clone(result), 0));
                 }
             }
+            Entry::Event(_) => {}
         }
     }
     Ok(())

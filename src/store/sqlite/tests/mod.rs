@@ -111,6 +111,7 @@ pub(crate) fn turn(run: &str, n: u32) -> TurnRecord {
         response_id: Some(format!("msg_{n}")),
         request_id: Some(format!("req_{n}")),
         native_diagnosis: None,
+        guard: Default::default(),
         cache: CacheRecord::default(),
         warnings: Vec::new(),
     }
@@ -145,6 +146,8 @@ fn call(turn: &TurnRecord, call_id: &str) -> ToolCallRecord {
         status: crate::trace::CallStatus::Pending,
         latency_ms: None,
         result_bytes: None,
+        wrong: None,
+        retries: 0,
     }
 }
 
@@ -346,6 +349,7 @@ fn any_turn() -> impl Strategy<Value = TurnRecord> {
                     request_id: told(),
                     native_diagnosis: told(),
                     cache,
+                    guard: Default::default(),
                     warnings,
                 }
             },

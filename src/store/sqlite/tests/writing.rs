@@ -136,6 +136,7 @@ fn result(call_id: &str, status: CallStatus, latency_ms: u64) -> Entry {
         status,
         latency_ms: Some(latency_ms),
         result_bytes: Some(5),
+        retries: 0,
     }))
 }
 
