@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::{Config, Options};
+use crate::config::{Config, GuardOptions, Options};
 use crate::server::Gateway;
 
 /// Arguments.
@@ -14,6 +14,8 @@ use crate::server::Gateway;
 pub struct Args {
     #[command(flatten)]
     options: Options,
+    #[command(flatten)]
+    guards: GuardOptions,
 }
 
 /// Runs the gateway until SIGINT or SIGTERM.
@@ -21,7 +23,10 @@ pub struct Args {
 /// # Errors
 /// When something needed at start cannot be had; nothing is bound before the configuration is valid.
 pub fn main(args: Args) -> anyhow::Result<ExitCode> {
-    let config = Config::load(&args.options)?;
+    let config = Config::load(&Options {
+        guards: args.guards,
+        ..args.options
+    })?;
     super::log_to_stderr();
     // Accepting, admin and signals; the workers have runtimes of their own.
     let runtime = tokio::runtime::Builder::new_current_thread()

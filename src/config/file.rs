@@ -41,22 +41,42 @@ macro_rules! section {
             /// The keys of this section.
             pub const KEYS: &'static [&'static str] = &[$(stringify!($field)),*];
 
-            fn read(reader: &mut Reader<'_>, path: &str, table: &DeTable<'_>) -> Self {
+            #[allow(dead_code, reason = "[caps] has sections inside it and is read key by key")]
+            pub(in crate::config::file) fn read(
+                reader: &mut Reader<'_>,
+                path: &str,
+                table: &DeTable<'_>,
+            ) -> Self {
                 let mut section = Self::default();
                 for (key, value) in in_file_order(table) {
-                    match key.get_ref().as_ref() {
-                        $(stringify!($field) => {
-                            section.typed.push(stringify!($field));
-                            section.$field = reader.value(path, stringify!($field), value);
-                        })*
-                        _ => reader.unknown(path, key, Self::KEYS),
-                    }
+                    section.set(reader, path, key, value, Self::KEYS);
                 }
                 section
+            }
+
+            /// Reads one key; `known` are the names that a message about it lists.
+            pub(in crate::config::file) fn set(
+                &mut self,
+                reader: &mut Reader<'_>,
+                path: &str,
+                key: &Key<'_>,
+                value: &Spanned<DeValue<'_>>,
+                known: &[&str],
+            ) {
+                match key.get_ref().as_ref() {
+                    $(stringify!($field) => {
+                        self.typed.push(stringify!($field));
+                        self.$field = reader.value(path, stringify!($field), value);
+                    })*
+                    _ => reader.unknown(path, key, known),
+                }
             }
         }
     };
 }
+
+mod guards;
+pub use guards::{Alerts, App, Caps, KeyCaps, Loops, RunCaps, UnnamedCaps, Webhook, named};
 
 section! {
     /// `[server]`
@@ -208,6 +228,22 @@ pub struct File {
     pub cache: Cache,
     /// `[anthropic]`
     pub anthropic: Anthropic,
+    /// `[loops]`
+    pub loops: Loops,
+    /// `[caps]`
+    pub caps: Caps,
+    /// `[caps.run]`
+    pub run_caps: RunCaps,
+    /// `[caps.unnamed]`
+    pub unnamed_caps: UnnamedCaps,
+    /// `[caps.key]`
+    pub key_caps: KeyCaps,
+    /// `[app.NAME]`, in the order of the file.
+    pub apps: Vec<Entry<App>>,
+    /// `[alerts]`
+    pub alerts: Alerts,
+    /// `[webhook.NAME]`, in the order of the file.
+    pub webhooks: Vec<Entry<Webhook>>,
     /// `[store]`
     pub store: Store,
     /// `[metrics]`
@@ -219,7 +255,7 @@ pub struct File {
 }
 
 /// Every section with its keys, as messages and the documentation test need them.
-pub const SECTIONS: [(&str, &[&str]); 9] = [
+pub const SECTIONS: [(&str, &[&str]); 14] = [
     ("server", Server::KEYS),
     ("timeouts", Timeouts::KEYS),
     (
@@ -228,14 +264,29 @@ pub const SECTIONS: [(&str, &[&str]); 9] = [
     ),
     ("cache", Cache::KEYS),
     ("anthropic", Anthropic::KEYS),
+    ("loops", Loops::KEYS),
+    ("caps", guards::CAPS_KEYS),
+    ("app", guards::APP_KEYS),
+    ("alerts", Alerts::KEYS),
+    ("webhook", &["NAME.url", "NAME.form"]),
     ("store", Store::KEYS),
     ("metrics", Metrics::KEYS),
     ("tls", Tls::KEYS),
     ("price", PriceEntry::KEYS),
 ];
 
+/// Every key with the head of the section that it stands in, `caps.run` or `upstream.NAME`.
+fn places() -> impl Iterator<Item = (String, &'static str)> {
+    SECTIONS.iter().flat_map(|(section, keys)| {
+        keys.iter().map(move |key| match key.rsplit_once('.') {
+            Some((inner, key)) => (format!("{section}.{inner}"), key),
+            None => ((*section).to_owned(), *key),
+        })
+    })
+}
+
 /// Names that people try and that are no near misses: section (or `*`), typed key, what to do.
-const HINTS: [(&str, &str, &str); 9] = [
+const HINTS: [(&str, &str, &str); 17] = [
     (
         "server",
         "port",
@@ -269,6 +320,14 @@ const HINTS: [(&str, &str, &str); 9] = [
         "enabled",
         "use `policy` with \"off\", \"dry-run\" or \"fill\"",
     ),
+    ("loops", "policy", "did you mean `action`?"),
+    ("loops", "enabled", "use `action` with \"off\" or \"warn\""),
+    ("caps", "max_turns", "did you mean `turns` in [caps.run]?"),
+    ("caps", "max_usd", "did you mean `usd` in [caps.run]?"),
+    ("caps", "max_tokens", "did you mean `tokens` in [caps.run]?"),
+    ("caps", "timezone", "did you mean `zone`?"),
+    ("app", "action", "did you mean `loops`?"),
+    ("webhook", "type", "did you mean `form`?"),
 ];
 
 impl File {
@@ -319,6 +378,15 @@ impl File {
                 "upstream" => self.read_upstreams(reader, table),
                 "cache" => self.cache = Cache::read(reader, section, table),
                 "anthropic" => self.anthropic = Anthropic::read(reader, section, table),
+                "loops" => self.loops = Loops::read(reader, section, table),
+                "caps" => self.read_caps(reader, table),
+                "app" => {
+                    self.apps = reader.entries(section, table, App::read);
+                }
+                "alerts" => self.alerts = Alerts::read(reader, section, table),
+                "webhook" => {
+                    self.webhooks = reader.entries(section, table, Webhook::read);
+                }
                 "store" => self.store = Store::read(reader, section, table),
                 "metrics" => self.metrics = Metrics::read(reader, section, table),
                 _ => self.tls = Tls::read(reader, section, table),
@@ -353,6 +421,8 @@ impl File {
     }
 }
 
+type Key<'i> = Spanned<std::borrow::Cow<'i, str>>;
+
 /// One pass over the document.
 struct Reader<'a> {
     name: &'a str,
@@ -378,7 +448,11 @@ impl Reader<'_> {
         value: &Spanned<DeValue<'_>>,
     ) -> Option<Located<T>> {
         let at = value.span();
-        let shown = shown(self.text.get(at.clone()).unwrap_or_default());
+        let shown = if T::SECRET {
+            "***".to_owned()
+        } else {
+            shown(self.text.get(at.clone()).unwrap_or_default())
+        };
         match T::from_toml(value.get_ref()) {
             Ok(value) => Some(Located {
                 value,
@@ -392,13 +466,13 @@ impl Reader<'_> {
         }
     }
 
-    fn unknown(&mut self, path: &str, key: &Spanned<std::borrow::Cow<'_, str>>, known: &[&str]) {
+    fn unknown(&mut self, path: &str, key: &Key<'_>, known: &[&str]) {
         let typed = key.get_ref().as_ref();
         let section = path.split('.').next().unwrap_or(path);
         let hint = HINTS
             .iter()
             .find(|(of, name, _)| *of == section && *name == typed);
-        let elsewhere = || SECTIONS.iter().find(|(_, keys)| keys.contains(&typed));
+        let elsewhere = || places().find(|(_, key)| *key == typed);
         let advice = if let Some((_, _, advice)) = hint {
             (*advice).to_owned()
         } else if let Some(name) = nearest(typed, known.iter().copied()) {
@@ -417,11 +491,7 @@ impl Reader<'_> {
         self.problem(&key.span(), message);
     }
 
-    fn unknown_section(
-        &mut self,
-        key: &Spanned<std::borrow::Cow<'_, str>>,
-        value: &Spanned<DeValue<'_>>,
-    ) {
+    fn unknown_section(&mut self, key: &Key<'_>, value: &Spanned<DeValue<'_>>) {
         let typed = key.get_ref().as_ref();
         let names = SECTIONS.iter().map(|(name, _)| *name);
         let is_section = matches!(value.get_ref(), DeValue::Table(_) | DeValue::Array(_));
@@ -430,8 +500,8 @@ impl Reader<'_> {
         } else {
             format!("key `{}`", shown(typed))
         };
-        let meant = SECTIONS.iter().find_map(|(section, keys)| {
-            let key = nearest(typed, keys.iter().copied()).filter(|_| !is_section)?;
+        let meant = places().find_map(|(section, key)| {
+            let key = nearest(typed, [key]).filter(|_| !is_section)?;
             Some(format!("; did you mean `{key}` in [{section}]?"))
         });
         let meant = meant.or_else(|| {
@@ -475,10 +545,7 @@ impl Reader<'_> {
     }
 }
 
-type Pair<'t, 'i> = (
-    &'t Spanned<std::borrow::Cow<'i, str>>,
-    &'t Spanned<DeValue<'i>>,
-);
+type Pair<'t, 'i> = (&'t Key<'i>, &'t Spanned<DeValue<'i>>);
 
 /// Tables are sorted by name; people read from top to bottom.
 fn in_file_order<'t, 'i>(table: &'t DeTable<'i>) -> Vec<Pair<'t, 'i>> {

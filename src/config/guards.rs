@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::tz::TimeZone;
 
+use super::Config;
 use crate::guard::caps::Limits;
 use crate::guard::loops::Policy;
 
@@ -103,7 +104,7 @@ pub enum Form {
 }
 
 /// `[webhook.NAME]`: where alerts go.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Webhook {
     /// Name, for messages: the URL is a secret.
     pub name: String,
@@ -147,5 +148,58 @@ impl Default for Alerts {
     }
 }
 
+impl std::fmt::Debug for Webhook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Webhook")
+            .field("name", &self.name)
+            .field("form", &self.form)
+            .finish_non_exhaustive()
+    }
+}
+
 /// By name.
 pub type Apps = BTreeMap<String, App>;
+
+impl Config {
+    /// What is done about loops of an application; of a request that names none, or one that
+    /// nothing is configured for, what `[loops]` says.
+    #[must_use]
+    pub fn loops_for(&self, app: Option<&str>) -> &Policy {
+        self.app(app)
+            .and_then(|app| app.loops.as_ref())
+            .unwrap_or(&self.loops)
+    }
+
+    /// The limits of a run of an application: its own, each in place of the one of `[caps.run]`.
+    #[must_use]
+    pub fn run_limits(&self, app: Option<&str>) -> Limits {
+        let run = &self.caps.run;
+        let Some(App { run: own, .. }) = self.app(app) else {
+            return *run;
+        };
+        Limits {
+            turns: own.turns.or(run.turns),
+            input_tokens: own.input_tokens.or(run.input_tokens),
+            output_tokens: own.output_tokens.or(run.output_tokens),
+            tokens: own.tokens.or(run.tokens),
+            usd_pico: own.usd_pico.or(run.usd_pico),
+            wall_ms: own.wall_ms.or(run.wall_ms),
+            depth: own.depth.or(run.depth),
+            agents: own.agents.or(run.agents),
+            requests_per_minute: own.requests_per_minute.or(run.requests_per_minute),
+            concurrency: own.concurrency.or(run.concurrency),
+        }
+    }
+
+    /// The status of a refusal that an application gets.
+    #[must_use]
+    pub fn refusal_status(&self, app: Option<&str>) -> u16 {
+        self.app(app)
+            .and_then(|app| app.status)
+            .unwrap_or(self.caps.status)
+    }
+
+    fn app(&self, name: Option<&str>) -> Option<&App> {
+        self.apps.get(name?)
+    }
+}

@@ -25,9 +25,9 @@ mod value;
 pub use crate::usage::PriceOverride;
 pub use error::{ConfigError, Problem};
 pub use guards::{Alerts, App, Apps, Caps, Form, RedisDown, Reserve, Unpriced, Webhook};
-pub use options::{Environment, Options, default_data_dir};
+pub use options::{Environment, GuardOptions, Options, default_data_dir};
 pub use render::Setting;
-pub use value::{BaseUrl, Size, Span, Value};
+pub use value::{BaseUrl, Depth, Heads, Limit, Money, Size, Span, Value, Wall};
 
 /// Which wire format an upstream speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

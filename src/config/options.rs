@@ -28,16 +28,41 @@ pub struct Options {
     /// What the prompt-cache planner may do: off, dry-run or fill (or PREFIXGATE_CACHE)
     #[arg(long, value_name = "POLICY")]
     pub cache: Option<String>,
+    /// Flags that only `serve` has.
+    #[arg(skip)]
+    pub guards: GuardOptions,
+}
+
+/// The flags for caps and loops, of the command that serves for good: what they say would hold for
+/// one run of the others only.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct GuardOptions {
+    /// Answered turns that a run may have (or PREFIXGATE_MAX_TURNS)
+    #[arg(long, value_name = "N")]
+    pub max_turns: Option<String>,
+    /// What a run may cost, in USD (or PREFIXGATE_MAX_USD)
+    #[arg(long, value_name = "X")]
+    pub max_usd: Option<String>,
+    /// Input and output tokens that a run may use together (or PREFIXGATE_MAX_TOKENS)
+    #[arg(long, value_name = "N")]
+    pub max_tokens: Option<String>,
+    /// What is done about loops: off, warn, hint, block, answer, or up to three of them with commas between (or PREFIXGATE_LOOPS)
+    #[arg(long, value_name = "ACTION")]
+    pub loops: Option<String>,
 }
 
 /// The variables that mean something, each a flag's name.
-pub(super) const VARIABLES: [&str; 6] = [
+pub(super) const VARIABLES: [&str; 10] = [
     "PREFIXGATE_CONFIG",
     "PREFIXGATE_LISTEN",
     "PREFIXGATE_ADMIN",
     "PREFIXGATE_UPSTREAM",
     "PREFIXGATE_DATA_DIR",
     "PREFIXGATE_CACHE",
+    "PREFIXGATE_MAX_TURNS",
+    "PREFIXGATE_MAX_USD",
+    "PREFIXGATE_MAX_TOKENS",
+    "PREFIXGATE_LOOPS",
 ];
 
 /// Not settings of the configuration, but not misspelt either: the log filter, and what

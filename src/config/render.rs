@@ -5,6 +5,8 @@ use std::fmt::Write;
 use super::value::{BaseUrl, Price, Size, Span};
 use super::{Config, Origin};
 
+mod guards;
+
 /// One setting as it is in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
@@ -111,6 +113,7 @@ impl Config {
             Price::spelled(self.keep_warm_max_micro_usd),
         );
         add("anthropic", "threads", quoted(self.threads.word()));
+        guards::settings(self, &mut add);
         add(
             "store",
             "data_dir",

@@ -5,6 +5,8 @@ use std::path::Path;
 use super::file::{File, SECTIONS};
 use super::*;
 
+mod guards;
+
 const SHORT: &str = include_str!("../../config/prefixgate.toml");
 const FULL: &str = include_str!("../../config/prefixgate.full.toml");
 
@@ -89,12 +91,12 @@ fn every_error_says_where_what_and_how() {
         (
             "[cahce]",
             "f.toml:1: unknown section [cahce]; did you mean [cache]? (known sections: server, timeouts, upstream, \
-             cache, anthropic, store, metrics, tls, price)",
+             cache, anthropic, loops, caps, app, alerts, webhook, store, metrics, tls, price)",
         ),
         (
             "lisen = \"127.0.0.1:1\"",
             "f.toml:1: unknown key `lisen`; did you mean `listen` in [server]? (known sections: server, timeouts, \
-             upstream, cache, anthropic, store, metrics, tls, price)",
+             upstream, cache, anthropic, loops, caps, app, alerts, webhook, store, metrics, tls, price)",
         ),
         (
             "cache = \"fill\"",
@@ -507,6 +509,7 @@ fn the_full_file_shows_every_setting() {
     add("upstream", &["NAME.url", "NAME.format", "NAME.prices"]);
     add("cache", &file.cache.typed);
     add("anthropic", &file.anthropic.typed);
+    guards::shown_in(&file, &mut add);
     add("store", &file.store.typed);
     add("metrics", &file.metrics.typed);
     add("tls", &file.tls.typed);
@@ -545,6 +548,15 @@ fn what_is_printed_gives_the_same_configuration() {
         (second.prices, second.upstreams),
         (first.prices, first.upstreams)
     );
+    assert_eq!(
+        (second.loops, second.caps.run),
+        (first.loops, first.caps.run)
+    );
+    assert_eq!(second.caps.unnamed, first.caps.unnamed);
+    assert_eq!(second.caps.key, first.caps.key);
+    assert_eq!(second.alerts, first.alerts);
+    assert_eq!(format!("{:?}", second.apps), format!("{:?}", first.apps));
+    assert_eq!(second.webhooks[0].form, Form::Slack);
     assert_eq!(second.app_labels, ["ci", "x.y"]);
     assert_eq!(second.retention_days, 7);
 }

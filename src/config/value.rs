@@ -1,7 +1,7 @@
 //! The kinds of value a setting can have, each with one strict reading.
 //!
 //! The same reading serves the file, the environment and the flags. An error is the end of the
-//! sentence "VALUE: ..." and says what is allowed.
+//! sentence "VALUE: ..." and says what is allowed. [`guards`] has the kinds of the guards.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,6 +14,9 @@ use super::{CachePolicy, Format, NativeDiagnostics, Threads};
 
 /// A kind of value.
 pub trait Value: Sized {
+    /// The value is not repeated in messages.
+    const SECRET: bool = false;
+
     /// Reads the text of a flag, a variable or a TOML string.
     ///
     /// # Errors
@@ -212,6 +215,12 @@ choice!(CachePolicy, "off" => CachePolicy::Off, "dry-run" => CachePolicy::DryRun
 choice!(NativeDiagnostics, "pass" => NativeDiagnostics::Pass, "request" => NativeDiagnostics::Request);
 choice!(Threads, "pass" => Threads::Pass, "replay" => Threads::Replay);
 choice!(Format, "anthropic" => Format::Anthropic, "openai" => Format::OpenAi, "opaque" => Format::Opaque);
+
+mod guards;
+pub use guards::{
+    Depth, Heads, Ladder, Levels, Limit, Money, Percent, RedisUrl, Status, Threshold, Wall,
+    WebhookUrl,
+};
 
 /// One string or an array of strings.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -15,6 +15,8 @@ mod tests;
 mod tokens;
 
 pub use book::{ModelFacts, PriceBook, PriceError, Rates};
-pub use money::{DecimalError, pico_from_decimal_usd_per_mtok, usd, usd_short};
+pub use money::{
+    DecimalError, pico_from_decimal_usd, pico_from_decimal_usd_per_mtok, usd, usd_short,
+};
 pub use price::Priced;
 pub use tokens::{Iteration, Metered, PriceOverride, ServiceTier, Speed, Usage};

@@ -8,6 +8,8 @@ const PICO_PER_USD: i128 = 1_000_000_000_000;
 const MTOK_PLACES: u32 = 6;
 /// Decimal places between "USD per thousand" and "picodollars each".
 const THOUSAND_PLACES: u32 = 9;
+/// Decimal places between dollars and picodollars.
+const USD_PLACES: u32 = 12;
 /// Decimal places of a multiplier such as `1.1`.
 const RATIO_PLACES: u32 = 6;
 
@@ -31,6 +33,14 @@ pub enum DecimalError {
 /// When the text is not a plain decimal, has more than six decimal places, or is too large.
 pub fn pico_from_decimal_usd_per_mtok(text: &str) -> Result<u64, DecimalError> {
     scaled(text, MTOK_PLACES)
+}
+
+/// Reads an amount in USD as picodollars: `"0.5"` is 500,000,000,000.
+///
+/// # Errors
+/// When the text is not a plain decimal, has more than twelve decimal places, or is too large.
+pub fn pico_from_decimal_usd(text: &str) -> Result<u64, DecimalError> {
+    scaled(text, USD_PLACES)
 }
 
 /// Reads a fee in USD per thousand pieces as picodollars each.

@@ -14,6 +14,7 @@ use super::options::{Environment, Options, VARIABLES};
 use super::value::{Count, Size, Span, Value};
 use super::{Config, Origin};
 
+mod guards;
 mod settings;
 mod upstreams;
 
@@ -250,6 +251,14 @@ impl Resolver<'_> {
         if let Some(threads) = self.in_file("anthropic.threads", file.anthropic.threads) {
             config.threads = threads.value;
         }
+        self.loops(&mut config, options, file.loops);
+        self.caps(&mut config, file.caps);
+        self.run_caps(&mut config, options, file.run_caps);
+        self.unnamed_caps(&mut config, file.unnamed_caps);
+        self.key_caps(&mut config, file.key_caps);
+        self.app_sections(&mut config, file.apps);
+        self.alerts(&mut config, file.alerts);
+        self.webhooks(&mut config, file.webhooks);
 
         let store = file.store;
         let flag = (
@@ -369,7 +378,11 @@ impl Resolver<'_> {
         origin: Origin,
     ) -> Option<Picked<T>> {
         let value = value?;
-        let shown = shown(&format!("{value:?}"));
+        let shown = if T::SECRET {
+            "***".to_owned()
+        } else {
+            shown(&format!("{value:?}"))
+        };
         let read = value
             .to_str()
             .ok_or_else(|| "must be UTF-8 text".to_owned())

@@ -15,7 +15,13 @@ use super::{Picked, Resolver, is_local};
 /// Applications with a metric label of their own: each is a set of series.
 const APPS_MAX: usize = 100;
 /// Longest name of an application.
-const APP_MAX_CHARS: usize = 64;
+pub(super) const APP_MAX_CHARS: usize = 64;
+
+/// Whether an application (or a webhook) can have this name.
+pub(super) fn is_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=APP_MAX_CHARS).contains(&name.len()) && name.bytes().all(allowed)
+}
 
 impl Resolver<'_> {
     pub(super) fn addresses(
@@ -98,16 +104,12 @@ impl Resolver<'_> {
     }
 
     pub(super) fn apps(&mut self, config: &mut Config, picked: Picked<Words>) {
-        let good = |app: &String| {
-            let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-            app.len() <= APP_MAX_CHARS && app.bytes().all(allowed)
-        };
         let wrong = if picked.value.0.len() > APPS_MAX {
             Some(format!(
                 "must be at most {APPS_MAX} names, as each is a set of time series"
             ))
         } else {
-            picked.value.0.iter().find(|app| !good(app)).map(|app| {
+            picked.value.0.iter().find(|app| !is_name(app)).map(|app| {
                 format!("must be names of letters, digits, `.`, `_` and `-`, up to {APP_MAX_CHARS}; {:?} is not", shown(app))
             })
         };
