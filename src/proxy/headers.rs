@@ -4,10 +4,11 @@ use http::header::{
     CONNECTION, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
 };
 
+use super::lower;
 use crate::run::Labels;
 
 /// Prefix of the headers that speak to prefixgate. They are read and stripped.
-const OWN_PREFIX: &str = "x-prefixgate-";
+pub(super) const OWN_PREFIX: &str = "x-prefixgate-";
 
 /// Meant for one connection only (RFC 9110 section 7.6.1), besides what `connection` names.
 /// `trailer` is not among them: it announces fields that are passed on.
@@ -65,10 +66,15 @@ fn is_protected(name: &HeaderName) -> bool {
 
 /// Prepares request headers for the upstream: one hop ends here, our own headers are read and
 /// removed. `expect` ends here too, since the body is always sent at once.
-pub fn to_upstream(headers: &mut HeaderMap, labels: &mut Labels) {
+///
+/// # Errors
+/// A limit in one of our headers that cannot be read, for the client; the headers are fit for the
+/// upstream all the same.
+pub fn to_upstream(headers: &mut HeaderMap, labels: &mut Labels) -> Result<(), String> {
     strip_hop(headers);
     headers.remove(EXPECT);
     headers.remove(HOST);
+    let limits = lower::lowered(headers, &labels.limits);
     let own: Vec<HeaderName> = headers
         .keys()
         .filter(|name| name.as_str().starts_with(OWN_PREFIX))
@@ -87,6 +93,8 @@ pub fn to_upstream(headers: &mut HeaderMap, labels: &mut Labels) {
             _ => {}
         }
     }
+    labels.limits = limits?;
+    Ok(())
 }
 
 /// Whether the client asks to leave HTTP on this connection, and for what. An offer to go on in
@@ -146,10 +154,41 @@ mod tests {
             ("x-two", "2"),
         ]);
         let mut labels = Labels::default();
-        to_upstream(&mut headers, &mut labels);
+        to_upstream(&mut headers, &mut labels).unwrap();
         let mut names: Vec<&str> = headers.iter().map(|(n, _)| n.as_str()).collect();
         names.sort_unstable();
         assert_eq!(names, ["anthropic-beta", "x-two", "x-two"]);
+        assert_eq!(labels.run.as_deref(), Some("r1"));
+    }
+
+    #[test]
+    fn limits_are_read_and_go_no_further() {
+        let mut headers = map(&[
+            ("x-prefixgate-max-turns", "5"),
+            ("X-Prefixgate-Max-USD", "0.5"),
+            ("x-prefixgate-app", "a"),
+            ("x-api-key", "k"),
+        ]);
+        let mut labels = Labels::default();
+        labels.limits.turns = Some(3);
+        to_upstream(&mut headers, &mut labels).unwrap();
+        assert_eq!(headers, map(&[("x-api-key", "k")]));
+        // The label of the URL was lower.
+        assert_eq!(labels.limits.turns, Some(3));
+        assert_eq!(labels.limits.usd_pico, Some(500_000_000_000));
+
+        let mut headers = map(&[
+            ("x-prefixgate-max-usd", "five"),
+            ("x-prefixgate-run", "r1"),
+            ("x-two", "1"),
+        ]);
+        let mut labels = Labels::default();
+        let error = to_upstream(&mut headers, &mut labels).unwrap_err();
+        assert!(
+            error.starts_with("header x-prefixgate-max-usd: "),
+            "{error}"
+        );
+        assert_eq!(headers, map(&[("x-two", "1")]));
         assert_eq!(labels.run.as_deref(), Some("r1"));
     }
 

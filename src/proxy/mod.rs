@@ -12,6 +12,7 @@ pub mod intake;
 pub mod keep_warm;
 pub mod ledger;
 mod line;
+pub mod lower;
 pub mod ping;
 pub mod prepare;
 pub mod refusal;
@@ -38,7 +39,7 @@ use self::body::ReplyBody;
 use self::intake::{Budget, IntakeError};
 use self::prepare::{Asking, Prepared};
 use self::refusal::Refusal;
-use self::route::{Route, Router};
+use self::route::{Route, RouteError, Router};
 use self::tee::{Reading, Tee};
 use self::upstream::{Clients, SendBody, UpstreamClient};
 use self::warm::Entry;
@@ -144,11 +145,15 @@ pub async fn serve(
             } else {
                 Format::OpenAi
             };
-            let refusal = Refusal {
-                status: StatusCode::NOT_FOUND,
-                kind: "not_found_error",
-                message: format!("prefixgate: {error}"),
-                retry: Some(false),
+            let message = format!("prefixgate: {error}");
+            let refusal = match error {
+                RouteError::WrongLabel { .. } => Refusal::bad_request(message),
+                _ => Refusal {
+                    status: StatusCode::NOT_FOUND,
+                    kind: "not_found_error",
+                    message,
+                    retry: Some(false),
+                },
             };
             let account = Account::open(&shared, RequestKind::Other, "none", "none");
             return refuse(account, refusal, Outcome::ClientError, format);
@@ -167,7 +172,7 @@ pub async fn serve(
     let ambiguous = ambiguous || request.headers().get_all(HOST).iter().nth(1).is_some();
     let (mut parts, body) = request.into_parts();
     let mut labels = route.labels.clone();
-    headers::to_upstream(&mut parts.headers, &mut labels);
+    let limits = headers::to_upstream(&mut parts.headers, &mut labels);
     let credential = describe(&shared, &mut account, &parts, &route, &labels);
     let unframed = parts.version == Version::HTTP_10;
 
@@ -181,6 +186,10 @@ pub async fn serve(
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(CONNECTION, close);
         return response;
+    }
+    if let Err(error) = limits {
+        let refusal = Refusal::bad_request(format!("prefixgate: {error}"));
+        return refuse(account, refusal, Outcome::ClientError, upstream.format);
     }
     let uri = match route::join(&upstream, &route.target) {
         Ok(uri) => uri,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::Method;
 
+use super::lower;
 use crate::config::{Format, Upstream};
 use crate::run::Labels;
 use crate::trace::RequestKind;
@@ -34,8 +35,16 @@ pub enum RouteError {
         known: String,
     },
     /// A label that means nothing here.
-    #[error("unknown label `{0}` in the path; known labels: run, app, agent, parent")]
+    #[error("unknown label `{0}` in the path; known labels: run, app, agent, parent, {known}", known = lower::known())]
     UnknownLabel(String),
+    /// A limit whose value is none, or that stands twice.
+    #[error("label `{label}` in the path: {why}")]
+    WrongLabel {
+        /// The label.
+        label: &'static str,
+        /// What is allowed.
+        why: String,
+    },
 }
 
 /// The configured upstreams.
@@ -138,9 +147,14 @@ fn read_labels(list: &str, labels: &mut Labels) -> Result<(), RouteError> {
             "agent" => &mut labels.agent,
             "parent" => &mut labels.parent,
             other => {
-                return Err(RouteError::UnknownLabel(
-                    crate::text::prefix(other, 64).to_owned(),
-                ));
+                let Some((label, limit)) = lower::limit(other) else {
+                    return Err(RouteError::UnknownLabel(
+                        crate::text::prefix(other, 64).to_owned(),
+                    ));
+                };
+                limit(&mut labels.limits, &percent_decode(value))
+                    .map_err(|why| RouteError::WrongLabel { label, why })?;
+                continue;
             }
         };
         *slot = Some(percent_decode(value));
@@ -310,7 +324,37 @@ mod tests {
             error("/u/othr/v1/messages"),
             "no upstream is named `othr`; configured: anthropic, openai, other"
         );
-        assert!(error("/-/rnu=1/v1/messages").contains("unknown label `rnu`"));
+        assert_eq!(
+            error("/-/rnu=1/v1/messages"),
+            "unknown label `rnu` in the path; known labels: run, app, agent, parent, max-turns, max-input-tokens, \
+             max-output-tokens, max-tokens, max-usd, max-wall-time, max-depth, max-agents"
+        );
+        assert_eq!(
+            error("/-/run=r1,max-turns=0/v1/messages"),
+            "label `max-turns` in the path: must be a whole number from 1 to 1000000000000000"
+        );
+        assert_eq!(
+            error("/-/max-usd=1/-/max-usd=2/v1/messages"),
+            "label `max-usd` in the path: must be given once"
+        );
+    }
+
+    #[test]
+    fn labels_hold_limits() {
+        let route = router()
+            .route(
+                &Method::POST,
+                "/-/run=r1,max-usd=0.5,max-wall-time=30m/v1/messages",
+            )
+            .unwrap();
+        assert_eq!(route.target, "/v1/messages");
+        assert_eq!(route.labels.run.as_deref(), Some("r1"));
+        let limits = crate::guard::caps::Limits {
+            usd_pico: Some(500_000_000_000),
+            wall_ms: Some(1_800_000),
+            ..Default::default()
+        };
+        assert_eq!(route.labels.limits, limits);
     }
 
     #[test]

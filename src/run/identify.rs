@@ -7,6 +7,7 @@
 use http::HeaderMap;
 use serde::Deserialize;
 
+use crate::guard::caps::Limits;
 use crate::provider::view::BodyIds;
 
 /// Longest id that is kept as the client wrote it; longer ones are named by their hash.
@@ -23,6 +24,8 @@ pub struct Labels {
     pub agent: Option<String>,
     /// The agent that started it.
     pub parent: Option<String>,
+    /// Limits that the client asks for. They lower those of its run, and never raise them.
+    pub limits: Limits,
 }
 
 /// What could be told without looking at the conversation.
