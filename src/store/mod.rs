@@ -21,5 +21,6 @@ pub use totals::{Tokens, Totals};
 
 #[cfg(test)]
 pub(crate) use sqlite::tests::{
-    NOON, store as test_store, turn as test_turn, verdict as test_verdict,
+    NOON, call as test_call, event as test_event, store as test_store, turn as test_turn,
+    verdict as test_verdict,
 };

@@ -176,7 +176,8 @@ pub(super) fn caps(caps: &[CapSeen], limit: usize, zone: &TimeZone) -> String {
             of.cap.clone(),
             amount(of.value),
             amount(of.limit),
-            of.level.map_or_else(String::new, |level| format!("{level}%")),
+            of.level
+                .map_or_else(String::new, |level| format!("{level}%")),
             or_blank(of.refusals),
             or_blank(of.unenforced),
             time(of.first_ms, zone),
@@ -273,7 +274,7 @@ fn or_blank(n: u64) -> String {
 
 /// What stands below a table of `rows` of which `limit` are shown.
 fn note(what: Option<String>, rows: usize, limit: usize) -> String {
-    let more = (rows > limit).then(|| format!("only {limit} rows; --limit shows more"));
+    let more = (rows > limit).then(|| format!("only the first {limit}; --limit shows more"));
     let notes: Vec<String> = what.into_iter().chain(more).collect();
     if notes.is_empty() {
         return String::new();
