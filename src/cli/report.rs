@@ -1,7 +1,7 @@
 //! `prefixgate report`: what the trace database knows, as a table or as JSON.
 //!
-//! JSON is one array (of runs, of requests, or of groups of spend), of savings one object. Money in
-//! it is a decimal string and exact; unknown is `null`.
+//! JSON is one array (of runs, requests, groups of spend, loops, caps or tools), of savings one
+//! object. Money in it is a decimal string and exact; unknown is `null`.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -19,9 +19,11 @@ use self::when::When;
 use super::EXIT_USAGE;
 use crate::store::{By, Filter, Questions, Sqlite, StoreError, Strikes, Totals};
 
+mod guard;
 pub(super) mod json;
 pub(super) mod money;
 mod savings;
+mod seen;
 pub(super) mod show;
 pub(super) mod table;
 #[cfg(test)]
@@ -45,6 +47,12 @@ pub enum What {
     Spend,
     /// What the cache, the helpers and the inserted breakpoints have saved
     Savings,
+    /// Loops that were found, the one that went on last first
+    Loops,
+    /// Caps that were reached in part, or refused requests
+    Caps,
+    /// How often each tool was called and failed
+    Tools,
 }
 
 /// What spend is grouped by.
@@ -64,7 +72,7 @@ pub struct Args {
     /// What to show
     #[arg(value_enum, default_value_t = What::Runs)]
     what: What,
-    /// The run whose turns are shown
+    /// The run whose turns are shown; loops, caps and tools: only of this run
     #[arg(long, value_name = "ID", required_if_eq("what", "turns"))]
     run: Option<String>,
     /// Directory of the trace database
@@ -107,12 +115,12 @@ impl Args {
     fn misuse(&self) -> Option<&'static str> {
         match self.what {
             What::Runs | What::Spend | What::Savings if self.run.is_some() => {
-                Some("--run goes with `prefixgate report turns`")
+                Some("--run goes with `prefixgate report turns`, `loops`, `caps` and `tools`")
             }
-            What::Runs | What::Turns | What::Savings if self.by.is_some() => {
+            what if what != What::Spend && self.by.is_some() => {
                 Some("--by goes with `prefixgate report spend`")
             }
-            What::Runs | What::Spend | What::Savings if self.all => {
+            what if what != What::Turns && self.all => {
                 Some("--all goes with `prefixgate report turns`")
             }
             _ => None,
@@ -222,6 +230,30 @@ fn answer(store: &impl Questions, args: &Args, now_ms: i64) -> anyhow::Result<St
             }
             Ok(savings::show(&found, &zone))
         }
+        What::Loops | What::Caps | What::Tools => seen(store, args, filter, &zone),
+    }
+}
+
+/// What the guards have seen, and how tools did.
+fn seen(
+    store: &impl Questions,
+    args: &Args,
+    mut filter: Filter,
+    zone: &TimeZone,
+) -> anyhow::Result<String> {
+    let limit = filter.limit;
+    filter.run.clone_from(&args.run);
+    if !args.json {
+        // One more tells whether there are more.
+        filter.limit = limit.saturating_add(1);
+    }
+    match (args.what, args.json) {
+        (What::Loops, true) => seen::loops_json(&store.loops(&filter)?),
+        (What::Loops, false) => Ok(seen::loops(&store.loops(&filter)?, limit, zone)),
+        (What::Caps, true) => seen::caps_json(&store.caps(&filter)?),
+        (What::Caps, false) => Ok(seen::caps(&store.caps(&filter)?, limit, zone)),
+        (_, true) => seen::tools_json(&store.tools(&filter)?),
+        (_, false) => Ok(seen::tools(&store.tools(&filter)?, limit)),
     }
 }
 

@@ -98,6 +98,13 @@ fn line(r: &TurnRecord) -> String {
     if let Some(broken) = broken(r) {
         let _ = write!(out, " | {broken}");
     }
+    // The first one is the one that is met the most strictly.
+    if let Some(found) = r.guard.findings.first() {
+        let _ = write!(out, " | loop={}:{}", found.detector, found.count);
+    }
+    if let Some(cap) = &r.guard.cap {
+        let _ = write!(out, " | cap={cap}");
+    }
     if r.attempt > 1 {
         let _ = write!(out, " | attempt {}", r.attempt);
     }
@@ -155,9 +162,10 @@ fn seconds(us: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{broken, one_line};
+    use super::{broken, line, one_line};
+    use crate::guard::loops::Finding;
     use crate::prompt_cache::verdict::{Reason, Status, Verdict, What, Whose};
-    use crate::trace::{RequestKind, TurnRecord};
+    use crate::trace::{Outcome, RequestKind, TurnRecord};
 
     #[test]
     fn a_break_is_said_in_a_few_words() {
@@ -185,6 +193,29 @@ mod tests {
             ..verdict
         });
         assert_eq!(broken(&record), None);
+    }
+
+    #[test]
+    fn a_loop_and_a_cap_are_said_where_there_are_any() {
+        let mut record = TurnRecord::begin(uuid::Uuid::nil(), RequestKind::Turn, "u", 0);
+        record.outcome = Outcome::Refused;
+        record.status = Some(400);
+        assert!(!line(&record).contains('='), "{}", line(&record));
+        let finding = |detector: &str, count| Finding {
+            detector: detector.into(),
+            tools: vec!["Bash".into()],
+            count,
+            period: 1,
+            turns: count,
+            action: "block".into(),
+            fresh: true,
+        };
+        record.guard.findings = vec![finding("same_call", 6), finding("no_progress", 5)];
+        record.guard.cap = Some("usd".into());
+        assert_eq!(
+            line(&record),
+            "unplaced main#0 ? refused 400 | 0us | loop=same_call:6 | cap=usd"
+        );
     }
 
     #[test]

@@ -290,6 +290,7 @@ fn seed(thread: ThreadSeed) -> Seed {
         chain: thread.chain.as_deref().and_then(unhex),
         response_id: thread.response_id,
         last_ms: thread.started_ms,
+        policy: thread.policy,
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod audit;
 mod error;
+mod guards;
 mod questions;
 mod savings;
 mod sqlite;
@@ -12,6 +13,7 @@ pub use audit::{
     Strikes, Sum, Unread, Unreads, Verdicts, generalised,
 };
 pub use error::StoreError;
+pub use guards::{CapSeen, LoopSeen, ToolSeen};
 pub use questions::{By, Filter, Questions, RunSummary, Spend};
 pub use savings::{Compared, DryRun, HelperSaving, Savings, Side};
 pub use sqlite::{FILE_NAME, Sqlite, ThreadSeed};
@@ -19,5 +21,6 @@ pub use totals::{Tokens, Totals};
 
 #[cfg(test)]
 pub(crate) use sqlite::tests::{
-    NOON, store as test_store, turn as test_turn, verdict as test_verdict,
+    NOON, call as test_call, event as test_event, store as test_store, turn as test_turn,
+    verdict as test_verdict,
 };

@@ -3,6 +3,7 @@
 use jiff::tz::TimeZone;
 
 use super::audit::{Agreement, CulpritBy, Culprits, Duplicates, Unreads, Verdicts};
+use super::guards::{CapSeen, LoopSeen, ToolSeen};
 use super::{Savings, StoreError, Totals};
 use crate::trace::TurnRecord;
 
@@ -154,4 +155,24 @@ pub trait Questions {
     /// # Errors
     /// The store cannot be read.
     fn savings(&self, filter: &Filter) -> Result<Savings, StoreError>;
+
+    /// Loops that were found in the range, the one that went on last first.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn loops(&self, filter: &Filter) -> Result<Vec<LoopSeen>, StoreError>;
+
+    /// Caps of which something is to be told in the range: a share that was used, a refusal, or
+    /// that they cannot be enforced. The one that was last heard of comes first.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn caps(&self, filter: &Filter) -> Result<Vec<CapSeen>, StoreError>;
+
+    /// How the tools did that were asked for in the range, the one that failed most often first.
+    /// With an application, calls whose turn is not stored are left out.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn tools(&self, filter: &Filter) -> Result<Vec<ToolSeen>, StoreError>;
 }

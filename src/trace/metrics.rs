@@ -9,9 +9,11 @@ use prometheus::{
 };
 
 use self::cache::Cache;
+use self::guard::Guard;
 use super::{Inspection, Outcome, RequestKind, TurnRecord};
 
 mod cache;
+mod guard;
 #[cfg(test)]
 mod tests;
 
@@ -49,6 +51,7 @@ pub struct Metrics {
     upstream_errors: IntCounterVec,
     calls: IntCounterVec,
     cache: Cache,
+    guard: Guard,
     /// Requests under way.
     pub in_flight: IntGauge,
     /// Open client connections.
@@ -181,7 +184,8 @@ impl Metrics {
             )?,
             calls: counter(
                 "prefixgate_tool_calls_total",
-                "Tool calls by how they stand: asked, ok, failed, incomplete",
+                "Tool calls by how they stand: asked, then ok, failed, unanswered, or incomplete; \
+                 undeclared and invalid_input besides",
                 &["status"],
             )?,
             cache: Cache {
@@ -220,6 +224,7 @@ impl Metrics {
                     &["helper"],
                 )?,
             },
+            guard: Guard::new(&registry)?,
             in_flight: gauge("prefixgate_requests_in_flight", "Requests under way")?,
             connections: gauge("prefixgate_client_connections", "Open client connections")?,
             threads: gauge("prefixgate_threads", "Conversation threads remembered")?,
@@ -366,7 +371,8 @@ impl Metrics {
             .inc_by(markers as u64);
     }
 
-    /// Counts a tool call; `status` is one of this program's words.
+    /// Counts a tool call: `asked`, a word of [`super::CallStatus`], or what is wrong with the call
+    /// itself (`undeclared`, `invalid_input`).
     pub fn call(&self, status: &'static str) {
         self.calls.with_label_values(&[status]).inc();
     }

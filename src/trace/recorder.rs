@@ -141,7 +141,8 @@ impl Recorder {
         self.counts.dropped_for(reason)
     }
 
-    /// Records that the store has confirmed: turns, tool calls and results.
+    /// Records that the store has confirmed: turns, tool calls, results and
+    /// events.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.counts.written.load(Ordering::Relaxed)

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 
+use super::guard::GuardJson;
 use super::verdict::{CacheJson, Shown, VerdictJson};
 use crate::provider::view::Ttl;
 use crate::store::{By, RunSummary, Spend, Totals};
@@ -215,6 +216,9 @@ struct TurnJson<'a> {
     /// Why it was not.
     unjudged: Option<&'static str>,
     cache: CacheJson,
+    /// Loops and caps; not there when the guards have nothing to say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guard: Option<GuardJson<'a>>,
     warnings: &'a [String],
 }
 
@@ -302,12 +306,13 @@ fn turn<'a>(shown: &Shown<'a>) -> TurnJson<'a> {
         verdict: shown.verdict().map(|v| VerdictJson::new(v, shown.strikes)),
         unjudged: turn.cache.unjudged,
         cache: CacheJson::from(&turn.cache),
+        guard: GuardJson::new(&turn.guard),
         warnings: &turn.warnings,
     }
 }
 
 /// One element a line: good for people with `grep`, and an array for everything else.
-fn array<T: Serialize>(rows: impl Iterator<Item = T>) -> anyhow::Result<String> {
+pub(super) fn array<T: Serialize>(rows: impl Iterator<Item = T>) -> anyhow::Result<String> {
     let lines: Vec<String> = rows
         .map(|row| serde_json::to_string(&row))
         .collect::<Result<_, _>>()?;

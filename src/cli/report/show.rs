@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use super::guard;
 use super::money;
 use super::table::{Align, Table, clean, count, duration, percent};
 use super::verdict::Shown;
@@ -326,6 +327,11 @@ fn result(turn: &TurnRecord) -> String {
     let status = turn
         .status
         .map_or_else(String::new, |status| format!("{status} "));
+    if turn.outcome == Outcome::Refused
+        && let Some(why) = guard::refusal(&turn.guard)
+    {
+        return format!("{status}refused ({why})");
+    }
     match (turn.outcome, &turn.stop_reason, &turn.error_type) {
         (Outcome::Ok, Some(stop), _) => stop.clone(),
         (Outcome::Ok, None, _) => format!("{status}ok"),
@@ -344,13 +350,15 @@ fn markers(turn: &TurnRecord) -> String {
     }
 }
 
-/// Warnings, and what the error says.
+/// What the guards have seen, warnings, and what the error says.
 fn remarks(turn: &TurnRecord) -> String {
+    let seen = guard::remarks(&turn.guard);
     let error = turn
         .error_message
         .as_deref()
         .filter(|_| turn.outcome.is_error());
-    let all = turn.warnings.iter().map(String::as_str).chain(error);
+    let all = seen.iter().chain(&turn.warnings).map(String::as_str);
+    let all = all.chain(error);
     all.collect::<Vec<_>>().join(" ")
 }
 

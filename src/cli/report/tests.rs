@@ -9,6 +9,7 @@ use crate::trace::{Entry, Outcome, RequestKind, Sink, TurnRecord};
 use crate::usage::Usage;
 
 mod cache;
+mod guard;
 
 fn args(line: &str) -> Args {
     let words = ["prefixgate", "report"]
@@ -300,6 +301,9 @@ fn wrong_usage_is_told_before_anything_is_opened() {
         "savings --by app",
         "savings --all",
         "spend --all",
+        "loops --by app",
+        "caps --all",
+        "tools --all",
     ] {
         assert!(args(line).misuse().is_some(), "{line}");
     }
@@ -309,6 +313,9 @@ fn wrong_usage_is_told_before_anything_is_opened() {
         "turns --run x --all",
         "spend --by day",
         "savings --app x",
+        "loops --run x --app y",
+        "caps --run x",
+        "tools --run x --limit 3",
     ] {
         assert_eq!(args(line).misuse(), None, "{line}");
     }

@@ -183,6 +183,8 @@ pub struct Seed {
     pub response_id: Option<String>,
     /// Start of its newest request.
     pub last_ms: i64,
+    /// The rules about loops that bind it, as [`crate::guard::loops::Policy::code`] spells them.
+    pub policy: Option<String>,
 }
 
 /// The run of what names none and cannot be read.

@@ -360,6 +360,7 @@ fn what_a_restart_knows_is_restored() {
         chain: Some(whole),
         response_id: Some("msg_9".into()),
         last_ms: 1,
+        policy: None,
     }]);
     let seat = arrive(&registry, &talk(0, &[1, 2, 3]), Ask::default());
     assert_eq!(

@@ -13,6 +13,7 @@ use rusqlite::{Row, params_from_iter};
 use super::{Sqlite, row};
 use crate::prompt_cache::verdict::Status;
 use crate::store::audit::{Agreement, CulpritBy, Culprits, Duplicates, Unreads, Verdicts};
+use crate::store::guards::{CapSeen, LoopSeen, ToolSeen};
 use crate::store::questions::{By, Filter, Questions, RunSummary, Spend};
 use crate::store::totals::{Fact, Judged, Totals};
 use crate::store::{Savings, StoreError};
@@ -36,27 +37,26 @@ pub(super) struct Where {
 }
 
 impl Where {
-    fn every_kind() -> Self {
+    /// A condition without values.
+    pub(super) fn of(condition: &str) -> Self {
         Self {
-            sql: "1".into(),
+            sql: condition.into(),
             values: Vec::new(),
         }
+    }
+
+    fn every_kind() -> Self {
+        Self::of("1")
     }
 
     /// Turns only.
     pub(super) fn turns() -> Self {
-        Self {
-            sql: "t.kind = 'turn'".into(),
-            values: Vec::new(),
-        }
+        Self::of("t.kind = 'turn'")
     }
 
     /// The kinds of which [`Totals`] sums up something.
     pub(super) fn costly() -> Self {
-        Self {
-            sql: "t.kind IN ('turn', 'keep_warm')".into(),
-            values: Vec::new(),
-        }
+        Self::of("t.kind IN ('turn', 'keep_warm')")
     }
 
     /// Adds a condition about one value.
@@ -70,14 +70,19 @@ impl Where {
     }
 
     pub(super) fn range(self, filter: &Filter) -> Self {
+        self.within(filter, "t.started_ms", "t.app = ?")
+    }
+
+    /// As [`Where::range`], for rows with another time and another way to their application.
+    pub(super) fn within(self, filter: &Filter, time: &str, of_app: &str) -> Self {
         self.and("t.run_id = ?", filter.run.clone())
-            .and("t.started_ms >= ?", filter.since_ms)
-            .and("t.started_ms < ?", filter.until_ms)
-            .and("t.app = ?", filter.app.clone())
+            .and(&format!("{time} >= ?"), filter.since_ms)
+            .and(&format!("{time} < ?"), filter.until_ms)
+            .and(of_app, filter.app.clone())
     }
 }
 
-fn limit(filter: &Filter) -> i64 {
+pub(super) fn limit(filter: &Filter) -> i64 {
     i64::try_from(filter.limit).unwrap_or(i64::MAX)
 }
 
@@ -210,6 +215,18 @@ impl Questions for Sqlite {
 
     fn savings(&self, filter: &Filter) -> Result<Savings, StoreError> {
         self.ask_savings(filter)
+    }
+
+    fn loops(&self, filter: &Filter) -> Result<Vec<LoopSeen>, StoreError> {
+        self.ask_loops(filter)
+    }
+
+    fn caps(&self, filter: &Filter) -> Result<Vec<CapSeen>, StoreError> {
+        self.ask_caps(filter)
+    }
+
+    fn tools(&self, filter: &Filter) -> Result<Vec<ToolSeen>, StoreError> {
+        self.ask_tools(filter)
     }
 }
 

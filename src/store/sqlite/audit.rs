@@ -30,7 +30,7 @@ const PLACE: &str = "t.id, t.run_id, t.thread_id, t.turn, t.started_ms, t.app, t
 
 impl Sqlite {
     /// Goes through the rows that `sql` selects.
-    fn each(
+    pub(super) fn each(
         &self,
         sql: &str,
         wanted: Where,

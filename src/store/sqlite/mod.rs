@@ -15,6 +15,7 @@ use crate::trace::DropReason;
 
 mod ask;
 mod audit;
+mod guards;
 mod retain;
 mod row;
 mod savings;

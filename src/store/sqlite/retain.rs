@@ -43,7 +43,7 @@ fn target(bytes: u64) -> u64 {
     bytes - bytes / 10
 }
 
-/// Removes rows that started before `cutoff_ms`; `true` when there may be more of them.
+/// Removes rows from before `cutoff_ms`; `true` when there may be more of them.
 fn remove_before(connection: &mut Connection, cutoff_ms: i64) -> rusqlite::Result<bool> {
     let transaction = connection.transaction()?;
     let turns = transaction
@@ -58,8 +58,14 @@ fn remove_before(connection: &mut Connection, cutoff_ms: i64) -> rusqlite::Resul
              ORDER BY asked_ms LIMIT ?2)",
         )?
         .execute((cutoff_ms, ROWS))?;
+    let events = transaction
+        .prepare_cached(
+            "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE at_ms < ?1 \
+             ORDER BY at_ms LIMIT ?2)",
+        )?
+        .execute((cutoff_ms, ROWS))?;
     transaction.commit()?;
-    Ok(turns.max(calls) >= ROWS as usize)
+    Ok(turns.max(calls).max(events) >= ROWS as usize)
 }
 
 /// About as many of the oldest turns as take up `excess` bytes of the `used` ones, within what a
@@ -74,7 +80,8 @@ fn rows_for(connection: &Connection, used: u64, excess: u64) -> rusqlite::Result
     Ok(u32::try_from(share).unwrap_or(ROWS).clamp(FEW_ROWS, ROWS))
 }
 
-/// Removes the oldest turns, and the calls from before what is left; `false` when nothing is left.
+/// Removes the oldest turns, and the calls and events from before what is left; `false` when
+/// nothing is left.
 fn remove_oldest(connection: &mut Connection, rows: u32) -> rusqlite::Result<bool> {
     let transaction = connection.transaction()?;
     let turns = transaction
@@ -89,8 +96,15 @@ fn remove_oldest(connection: &mut Connection, rows: u32) -> rusqlite::Result<boo
              ORDER BY asked_ms LIMIT 4 * ?1)",
         )?
         .execute([ROWS])?;
+    let events = transaction
+        .prepare_cached(
+            "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE at_ms < \
+             (SELECT COALESCE(MIN(started_ms), 9223372036854775807) FROM turns) \
+             ORDER BY at_ms LIMIT 4 * ?1)",
+        )?
+        .execute([ROWS])?;
     transaction.commit()?;
-    Ok(turns + calls > 0)
+    Ok(turns + calls + events > 0)
 }
 
 fn give_back(connection: &Connection) -> rusqlite::Result<()> {

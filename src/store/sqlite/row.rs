@@ -11,6 +11,8 @@ use crate::trace::{Inspection, Outcome, Placed, RequestKind, TurnRecord, intern}
 use crate::usage::Usage;
 
 mod cache;
+pub(super) mod event;
+mod guard;
 
 /// The columns of `turns` in the order in which [`bind`] and [`read`] go through them.
 pub(super) const COLUMNS: &[&str] = &[
@@ -97,6 +99,7 @@ pub(super) const COLUMNS: &[&str] = &[
     "excerpt_before",
     "excerpt_after",
     "trail",
+    "guard",
 ];
 
 /// The statement for [`bind`].
@@ -214,7 +217,8 @@ pub(super) fn bind(statement: &mut Statement<'_>, turn: &TurnRecord) -> rusqlite
         .put(&turn.request_id)?
         .put(&turn.native_diagnosis)?
         .json(&turn.warnings)?;
-    cache::bind(&mut to, &turn.cache)
+    cache::bind(&mut to, &turn.cache)?;
+    guard::bind(&mut to, &turn.guard)
 }
 
 /// Reads a row of [`select`].
@@ -282,7 +286,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
         native_diagnosis: from.take()?,
         warnings: from.json("warnings")?,
         cache: from.cache()?,
-        guard: Default::default(),
+        guard: from.guard()?,
     })
 }
 
@@ -353,7 +357,7 @@ impl<'a, 'r> Reader<'a, 'r> {
         Ok(id.map(Uuid::from_bytes))
     }
 
-    fn json<T: for<'de> Deserialize<'de>>(
+    pub(super) fn json<T: for<'de> Deserialize<'de>>(
         &mut self,
         column: &'static str,
     ) -> rusqlite::Result<Vec<T>> {

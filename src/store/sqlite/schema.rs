@@ -12,7 +12,7 @@ use super::Sqlite;
 use crate::store::StoreError;
 
 /// The steps from an empty file to the current schema; `user_version` counts those done.
-const MIGRATIONS: &[&str] = &[TURNS_AND_CALLS, CACHE];
+const MIGRATIONS: &[&str] = &[TURNS_AND_CALLS, CACHE, GUARD];
 
 pub(super) const TURNS_AND_CALLS: &str = r"
 CREATE TABLE turns (
@@ -105,7 +105,7 @@ CREATE INDEX tool_calls_by_run ON tool_calls (run_id, thread_id, call_id);
 
 /// What the prompt-cache engine says. Rows from before have NULL throughout: nothing was judged.
 /// What sums are made of comes first, since a long row goes on in pages of its own.
-const CACHE: &str = r"
+pub(super) const CACHE: &str = r"
 ALTER TABLE turns ADD COLUMN verdict              TEXT;    -- status; NULL: not judged
 ALTER TABLE turns ADD COLUMN verdict_reason       TEXT;
 ALTER TABLE turns ADD COLUMN lost_tokens          INTEGER;
@@ -138,6 +138,37 @@ CREATE INDEX turns_by_read_of ON turns (read_of, kind, started_ms) WHERE read_of
 CREATE INDEX turns_by_duplicate ON turns (started_ms) WHERE duplicate_of IS NOT NULL;
 CREATE INDEX turns_by_diagnosis ON turns (started_ms)
     WHERE native_diagnosis IS NOT NULL OR native_agrees IS NOT NULL;
+";
+
+/// What the guards say. Rows from before have NULL: nothing was looked at.
+const GUARD: &str = r"
+ALTER TABLE turns ADD COLUMN guard TEXT;           -- JSON; NULL: nothing to say
+-- The rules that bind a thread, without going through healthy rows.
+CREATE INDEX turns_by_guard ON turns (started_ms) WHERE guard IS NOT NULL;
+ALTER TABLE tool_calls ADD COLUMN wrong TEXT;      -- what is wrong with the call itself
+ALTER TABLE tool_calls ADD COLUMN retries INTEGER NOT NULL DEFAULT 0;
+
+CREATE TABLE events (
+    seq         INTEGER PRIMARY KEY,
+    id          BLOB    NOT NULL,
+    at_ms       INTEGER NOT NULL,
+    kind        TEXT    NOT NULL,
+    name        TEXT    NOT NULL,     -- the detector, the cap, or the alert's name
+    run_id      TEXT    NOT NULL,     -- empty: it concerns none
+    thread_id   TEXT    NOT NULL,     -- the same
+    turn_id     BLOB,
+    app         TEXT,
+    scope       TEXT    NOT NULL,     -- of a cap
+    action      TEXT    NOT NULL,
+    value       INTEGER,              -- in the cap's unit, or the count of a loop
+    limit_value INTEGER,
+    level       INTEGER,              -- per cent of a cap
+    pico        INTEGER,              -- what a loop has cost so far
+    tools       TEXT    NOT NULL      -- JSON: [name]
+) STRICT;
+CREATE UNIQUE INDEX events_by_id ON events (id);
+CREATE INDEX events_by_start ON events (at_ms);
+CREATE INDEX events_by_run ON events (run_id, at_ms);
 ";
 
 /// The schema of this version.

@@ -42,12 +42,22 @@ pub struct ThreadSeed {
     pub model_requested: Option<String>,
     /// Model that answered.
     pub model_served: Option<String>,
+    /// The rules that bind the thread, as the newest turn that tells them has them; see
+    /// [`crate::trace::GuardRecord`].
+    pub policy: Option<String>,
 }
 
 /// The newest turn that was answered stands for its thread; the newest one at all if none was.
+///
+/// What binds a thread binds it for ever, so that a turn which says nothing of it (one that was
+/// refused before anybody looked) does not unbind it. `policy` goes with the row of the maximum.
 const NEWEST: &str = "\
-    SELECT run_id, run_source, thread_id, parent_thread, agent, highest, root, chain, response_id, \
-        started_ms, app, blocks, messages, upstream, credential, model_requested, model_served \
+    WITH bound AS (SELECT run_id, thread_id, json_extract(guard, '$.policy') AS policy, MAX(seq) \
+        FROM turns WHERE guard IS NOT NULL AND kind = 'turn' AND started_ms >= ?1 \
+            AND json_extract(guard, '$.policy') IS NOT NULL GROUP BY run_id, thread_id) \
+    SELECT n.run_id, n.run_source, n.thread_id, n.parent_thread, n.agent, n.highest, n.root, \
+        n.chain, n.response_id, n.started_ms, n.app, n.blocks, n.messages, n.upstream, \
+        n.credential, n.model_requested, n.model_served, bound.policy \
     FROM (SELECT seq, run_id, run_source, thread_id, parent_thread, agent, root, chain, \
             response_id, started_ms, app, blocks, messages, upstream, credential, \
             model_requested, model_served, MAX(turn) OVER thread AS highest, MAX(started_ms) OVER thread AS active_ms, \
@@ -55,8 +65,9 @@ const NEWEST: &str = "\
                 PARTITION BY run_id, thread_id \
                 ORDER BY response_id IS NOT NULL DESC, turn DESC, seq DESC) AS place \
         FROM turns WHERE kind = 'turn' AND started_ms >= ?1 \
-        WINDOW thread AS (PARTITION BY run_id, thread_id)) \
-    WHERE place = 1 ORDER BY active_ms DESC, seq DESC LIMIT ?2";
+        WINDOW thread AS (PARTITION BY run_id, thread_id)) n \
+        LEFT JOIN bound ON bound.run_id = n.run_id AND bound.thread_id = n.thread_id \
+    WHERE n.place = 1 ORDER BY n.active_ms DESC, n.seq DESC LIMIT ?2";
 
 impl Sqlite {
     /// The newest turn of each thread that was active since `since_ms` (UTC milliseconds), the
@@ -97,5 +108,6 @@ fn read(row: &Row<'_>) -> rusqlite::Result<ThreadSeed> {
         credential: row.get(14)?,
         model_requested: row.get(15)?,
         model_served: row.get(16)?,
+        policy: row.get(17)?,
     })
 }

@@ -2,7 +2,7 @@
 
 use rusqlite::{Statement, Transaction};
 
-use super::row::{self, Binder};
+use super::row::{self, Binder, event};
 use super::{Sqlite, retain};
 use crate::store::error::drop_reason;
 use crate::trace::{CallResult, Entry, Retention, Sink, ToolCallRecord, WriteError};
@@ -14,14 +14,17 @@ const EARLY_BATCHES: u8 = 3;
 
 const INSERT_CALL: &str = "\
     INSERT INTO tool_calls (turn_id, run_id, thread_id, call_id, name, input_hash, input_bytes, \
-        asked_ms, status, latency_ms, result_bytes) VALUES (?,?,?,?,?,?,?,?,?,?,?) \
+        asked_ms, status, latency_ms, result_bytes, wrong, retries) \
+    VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) \
     ON CONFLICT (turn_id, call_id) DO UPDATE SET status = excluded.status, \
-        latency_ms = excluded.latency_ms, result_bytes = excluded.result_bytes";
+        latency_ms = excluded.latency_ms, result_bytes = excluded.result_bytes, \
+        wrong = COALESCE(excluded.wrong, wrong), retries = excluded.retries";
 
 /// The first result counts: clients send their history again and again. Of calls with the same id
 /// (scripted models number theirs anew in every answer) the newest is meant.
 const UPDATE_CALL: &str = "\
-    UPDATE tool_calls SET status = ?, latency_ms = ?, result_bytes = ? WHERE seq = ( \
+    UPDATE tool_calls SET status = ?, latency_ms = ?, result_bytes = ?, retries = ? \
+    WHERE seq = ( \
         SELECT seq FROM tool_calls WHERE run_id = ? AND thread_id = ? AND call_id = ? \
             AND status IN ('pending', 'incomplete') \
         ORDER BY seq DESC LIMIT 1)";
@@ -73,6 +76,7 @@ fn write_entries(
     let mut turns = transaction.prepare_cached(&row::insert())?;
     let mut calls = transaction.prepare_cached(INSERT_CALL)?;
     let mut results = transaction.prepare_cached(UPDATE_CALL)?;
+    let mut events = transaction.prepare_cached(&event::insert())?;
     for entry in batch {
         match entry {
             Entry::Turn(turn) => {
@@ -85,7 +89,10 @@ fn write_entries(
                     early.push((CallResult::clone(result), 0));
                 }
             }
-            Entry::Event(_) => {}
+            Entry::Event(happened) => {
+                event::bind(&mut events, happened)?;
+                events.raw_execute()?;
+            }
         }
     }
     Ok(())
@@ -103,7 +110,9 @@ fn insert_call(statement: &mut Statement<'_>, call: &ToolCallRecord) -> rusqlite
         .put(call.asked_ms)?
         .put(call.status.as_str())?
         .known(call.latency_ms)?
-        .known(call.result_bytes)?;
+        .known(call.result_bytes)?
+        .put(call.wrong)?
+        .put(call.retries)?;
     statement.raw_execute()?;
     Ok(())
 }
@@ -114,6 +123,7 @@ fn update_call(statement: &mut Statement<'_>, result: &CallResult) -> rusqlite::
         .put(result.status.as_str())?
         .known(result.latency_ms)?
         .known(result.result_bytes)?
+        .put(result.retries)?
         .put(&result.run_id)?
         .put(&result.thread_id)?
         .put(&result.call_id)?;

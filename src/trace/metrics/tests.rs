@@ -102,3 +102,64 @@ fn a_request_of_our_own_costs_and_is_no_turn() {
     assert!(text.contains(r#"prefixgate_turns_total{app="",model="other",outcome="client_abort""#));
     assert!(!text.contains(r#"prefixgate_turns_total{app="",model="other",outcome="ok""#));
 }
+
+#[test]
+fn guards_are_counted_under_words_of_ours_alone() {
+    let metrics = Metrics::new(&[]).unwrap();
+    metrics.loop_found("same_call", "warn");
+    metrics.loop_found("same_call", "warn");
+    metrics.loop_found("cycle", "block");
+    metrics.loop_found("a tool of theirs", "rm -rf");
+    metrics.cap_refused("usd", "run");
+    metrics.cap_refused("requests_per_minute", "key");
+    metrics.cap_refused("usd", "run 4711");
+    metrics.cap_unenforced();
+    metrics.hints(3);
+    metrics.hints(0);
+    metrics.ledger_unavailable();
+    for result in ["sent", "sent", "failed", "dropped", "https://hook.example"] {
+        metrics.alert(result);
+    }
+    let text = text(&metrics);
+    for line in [
+        r#"prefixgate_loops_total{action="warn",detector="same_call"} 2"#,
+        r#"prefixgate_loops_total{action="block",detector="cycle"} 1"#,
+        r#"prefixgate_loops_total{action="other",detector="other"} 1"#,
+        r#"prefixgate_cap_refusals_total{cap="usd",scope="run"} 1"#,
+        r#"prefixgate_cap_refusals_total{cap="requests_per_minute",scope="key"} 1"#,
+        r#"prefixgate_cap_refusals_total{cap="usd",scope="other"} 1"#,
+        "prefixgate_caps_unenforced_total 1",
+        "prefixgate_hints_total 3",
+        "prefixgate_ledger_unavailable_total 1",
+        r#"prefixgate_alerts_total{result="sent"} 2"#,
+        r#"prefixgate_alerts_total{result="failed"} 1"#,
+        r#"prefixgate_alerts_total{result="dropped"} 1"#,
+        r#"prefixgate_alerts_total{result="other"} 1"#,
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
+    }
+    for foreign in ["theirs", "rm -rf", "4711", "hook.example"] {
+        assert!(!text.contains(foreign), "{foreign}");
+    }
+}
+
+#[test]
+fn at_most_ten_levels_of_a_cap_have_a_label() {
+    let metrics = Metrics::new(&[]).unwrap();
+    for level in 1..=12 {
+        metrics.cap_level("usd", level);
+        metrics.cap_level("tokens", level);
+    }
+    metrics.cap_level("usd", 1);
+    metrics.cap_level("not a cap", 2);
+    let text = text(&metrics);
+    for line in [
+        r#"prefixgate_cap_levels_total{cap="usd",level="1"} 2"#,
+        r#"prefixgate_cap_levels_total{cap="tokens",level="10"} 1"#,
+        r#"prefixgate_cap_levels_total{cap="usd",level="other"} 2"#,
+        r#"prefixgate_cap_levels_total{cap="other",level="2"} 1"#,
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
+    }
+    assert!(!text.contains(r#"level="11""#) && !text.contains(r#"level="12""#));
+}

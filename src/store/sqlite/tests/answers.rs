@@ -389,6 +389,47 @@ fn threads_are_seeded_with_their_newest_answered_turn() {
 }
 
 #[test]
+fn threads_are_seeded_with_the_rules_that_bind_them() {
+    let (_dir, mut store) = store();
+    let in_thread = |thread: &str, n: u32, policy: Option<&str>| {
+        let mut one = turn("a", n);
+        one.thread_id = thread.into();
+        one.guard.policy = policy.map(Into::into);
+        one
+    };
+    // Refused before anybody looked at its history: that does not unbind the thread.
+    let mut refused = in_thread("bound", 3, None);
+    refused.outcome = Outcome::Refused;
+    refused.response_id = None;
+    refused.guard.cap = Some("usd".into());
+    let mut elsewhere = in_thread("free", 1, Some("of another run"));
+    elsewhere.run_id = "b".into();
+    write(
+        &mut store,
+        [
+            in_thread("bound", 1, Some("earlier")),
+            in_thread("bound", 2, Some("3:hint")),
+            refused,
+            in_thread("free", 4, None),
+            elsewhere,
+        ],
+    );
+    let seeds = store.recent_threads(10, NOON).unwrap();
+    let policies: Vec<_> = seeds
+        .iter()
+        .map(|s| (s.run_id.as_str(), s.thread_id.as_str(), s.policy.as_deref()))
+        .collect();
+    assert_eq!(
+        policies,
+        [
+            ("a", "free", None),
+            ("a", "bound", Some("3:hint")),
+            ("b", "free", Some("of another run")),
+        ]
+    );
+}
+
+#[test]
 fn a_word_of_a_later_version_is_an_error_that_says_so() {
     let (_dir, mut store) = store();
     write(&mut store, [turn("r", 1)]);

@@ -360,6 +360,7 @@ fn the_questions_use_their_indices() {
         (crate::store::sqlite::audit::DIAGNOSED, "turns_by_diagnosis"),
         ("t.duplicate_of IS NOT NULL", "turns_by_duplicate"),
         ("t.read_of = x'00'", "turns_by_read_of"),
+        ("t.guard IS NOT NULL", "turns_by_guard"),
     ] {
         let sql = format!(
             "EXPLAIN QUERY PLAN SELECT t.app FROM turns t \

@@ -33,13 +33,17 @@ fn a_newer_schema_is_refused_for_reading_and_writing_and_left_alone() {
     }
 }
 
-/// A database as the first version made it, with the records of one run.
-fn version_1(rows: &[TurnRecord]) -> TempDir {
+/// A database as an earlier version made it, with the records of one run.
+fn old_version(version: i64, rows: &[TurnRecord]) -> TempDir {
+    let (migrations, since) = match version {
+        1 => (vec![schema::TURNS_AND_CALLS], "verdict"),
+        _ => (vec![schema::TURNS_AND_CALLS, schema::CACHE], "guard"),
+    };
     let dir = tempfile::tempdir().unwrap();
     let old = Connection::open(dir.path().join(FILE_NAME)).unwrap();
-    old.execute_batch(schema::TURNS_AND_CALLS).unwrap();
-    old.pragma_update(None, "user_version", 1).unwrap();
-    let columns = row::COLUMNS.iter().position(|c| *c == "verdict").unwrap();
+    old.execute_batch(&migrations.concat()).unwrap();
+    old.pragma_update(None, "user_version", version).unwrap();
+    let columns = row::COLUMNS.iter().position(|c| *c == since).unwrap();
     let columns = row::COLUMNS[..columns].join(",");
     // Filled by way of a current one.
     let (other, mut current) = store();
@@ -59,14 +63,14 @@ fn version_1(rows: &[TurnRecord]) -> TempDir {
 #[test]
 fn a_database_of_version_1_is_brought_up_to_date_and_its_rows_were_not_judged() {
     let rows = [turn("r", 1), turn("r", 2)];
-    let dir = version_1(&rows);
+    let dir = old_version(1, &rows);
     let error = Sqlite::open_read(dir.path()).unwrap_err();
     assert!(
         matches!(
             error,
             StoreError::Older {
                 found: 1,
-                known: 2,
+                known: 3,
                 ..
             }
         ),
@@ -91,8 +95,30 @@ fn a_database_of_version_1_is_brought_up_to_date_and_its_rows_were_not_judged() 
 }
 
 #[test]
+fn a_database_of_version_2_gets_a_place_for_what_the_guards_say() {
+    let mut judged = turn("r", 1);
+    judged.cache.verdict = Some(verdict(Status::Miss, Reason::Tools, Some("tools[0]")));
+    let dir = old_version(2, std::slice::from_ref(&judged));
+    let sqlite = Connection::open(dir.path().join(FILE_NAME)).unwrap();
+    let asked = "INSERT INTO tool_calls (turn_id, run_id, thread_id, call_id, name, input_hash, \
+        input_bytes, asked_ms, status) VALUES (x'00', 'r', 'main', 'a', 'Bash', '', 0, 0, 'ok')";
+    sqlite.execute(asked, []).unwrap();
+    drop(sqlite);
+    let mut store = Sqlite::open(dir.path()).unwrap();
+    let mut refused = turn("r", 2);
+    refused.guard.cap = Some("usd".into());
+    let happened = event(EventKind::CapRefused, "usd", "r", 2);
+    write(&mut store, [refused.clone()]);
+    store.write(&[Entry::Event(Box::new(happened))]).unwrap();
+    assert_eq!(store.turns("r", &ALL, false).unwrap(), [judged, refused]);
+    assert_eq!(store.caps(&ALL).unwrap()[0].refusals, 1);
+    let tools = store.tools(&ALL).unwrap();
+    assert_eq!((tools[0].ok, tools[0].retried), (1, 0));
+}
+
+#[test]
 fn several_processes_may_migrate_at_once() {
-    let dir = version_1(&[turn("r", 1)]);
+    let dir = old_version(1, &[turn("r", 1)]);
     let opened = std::thread::scope(|scope| {
         let opening: Vec<_> = (0..4)
             .map(|_| scope.spawn(|| Sqlite::open(dir.path()).map(drop)))

@@ -5,18 +5,20 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::*;
+use crate::guard::loops::Finding;
 use crate::prompt_cache::verdict::{Excerpt, Reason, Status, Verdict, What, Whose};
 use crate::provider::view::Ttl;
 use crate::store::{Filter, Questions};
 use crate::trace::{
-    CacheRecord, Entry, Inspection, Outcome, Placed, RequestKind, Sink, ToolCallRecord, TurnRecord,
-    intern,
+    CacheRecord, Entry, EventKind, EventRecord, GuardRecord, Inspection, Outcome, Placed,
+    RequestKind, Sink, ToolCallRecord, TurnRecord, intern,
 };
 use crate::usage::Usage;
 
 mod answers;
 mod audit;
 mod files;
+mod guards;
 #[cfg(target_os = "linux")]
 mod measure;
 mod retention;
@@ -111,8 +113,8 @@ pub(crate) fn turn(run: &str, n: u32) -> TurnRecord {
         response_id: Some(format!("msg_{n}")),
         request_id: Some(format!("req_{n}")),
         native_diagnosis: None,
-        guard: Default::default(),
         cache: CacheRecord::default(),
+        guard: GuardRecord::default(),
         warnings: Vec::new(),
     }
 }
@@ -133,7 +135,7 @@ pub(crate) fn verdict(status: Status, reason: Reason, path: Option<&str>) -> Ver
     }
 }
 
-fn call(turn: &TurnRecord, call_id: &str) -> ToolCallRecord {
+pub(crate) fn call(turn: &TurnRecord, call_id: &str) -> ToolCallRecord {
     ToolCallRecord {
         turn_id: turn.id,
         run_id: turn.run_id.clone(),
@@ -148,6 +150,27 @@ fn call(turn: &TurnRecord, call_id: &str) -> ToolCallRecord {
         result_bytes: None,
         wrong: None,
         retries: 0,
+    }
+}
+
+/// An event of a run, `s` seconds after noon.
+pub(crate) fn event(kind: EventKind, name: &str, run: &str, s: i64) -> EventRecord {
+    EventRecord {
+        id: Uuid::now_v7(),
+        at_ms: NOON + s * 1_000,
+        kind,
+        name: name.into(),
+        run_id: run.into(),
+        thread_id: "main".into(),
+        turn_id: None,
+        app: Some("review".into()),
+        scope: String::new(),
+        action: String::new(),
+        value: None,
+        limit: None,
+        level: None,
+        pico: None,
+        tools: Vec::new(),
     }
 }
 
@@ -239,6 +262,83 @@ fn any_cache() -> impl Strategy<Value = CacheRecord> {
         )
 }
 
+fn any_guard() -> impl Strategy<Value = GuardRecord> {
+    let names = || proptest::collection::vec(any::<String>(), 0..4);
+    let finding = (
+        any::<[String; 2]>(),
+        names(),
+        any::<[u32; 3]>(),
+        any::<bool>(),
+    )
+        .prop_map(
+            |([detector, action], tools, [count, period, turns], fresh)| Finding {
+                detector,
+                tools,
+                count,
+                period,
+                turns,
+                action,
+                fresh,
+            },
+        );
+    let told = || proptest::option::of(any::<String>());
+    let record = (
+        proptest::collection::vec(finding, 0..3),
+        [told(), told(), told(), told()],
+        any::<[Option<u64>; 2]>(),
+        any::<u32>(),
+    )
+        .prop_map(
+            |(findings, [action, cap, cap_scope, policy], [loop_pico, booked_pico], hints)| {
+                GuardRecord {
+                    findings,
+                    action,
+                    loop_pico,
+                    cap,
+                    cap_scope,
+                    booked_pico,
+                    policy,
+                    hints,
+                }
+            },
+        );
+    prop_oneof![Just(GuardRecord::default()), record]
+}
+
+fn any_event() -> impl Strategy<Value = EventRecord> {
+    let number = || proptest::option::of(0..=i64::MAX as u64);
+    (
+        any::<(u128, i64, Option<u128>)>(),
+        proptest::sample::select(EventKind::ALL),
+        any::<[String; 5]>(),
+        any::<Option<String>>(),
+        [number(), number(), number()],
+        any::<Option<u32>>(),
+        proptest::collection::vec(any::<String>(), 0..4),
+    )
+        .prop_map(|(ids, kind, text, app, numbers, level, tools)| {
+            let ((id, at_ms, turn_id), [name, run_id, thread_id, scope, action]) = (ids, text);
+            let [value, limit, pico] = numbers;
+            EventRecord {
+                id: Uuid::from_u128(id),
+                at_ms,
+                kind,
+                name,
+                run_id,
+                thread_id,
+                turn_id: turn_id.map(Uuid::from_u128),
+                app,
+                scope,
+                action,
+                value,
+                limit,
+                level,
+                pico,
+                tools,
+            }
+        })
+}
+
 /// Any record that the types allow, up to SQLite's largest integer.
 fn any_turn() -> impl Strategy<Value = TurnRecord> {
     let text = || proptest::collection::vec(any::<String>(), 8);
@@ -279,10 +379,11 @@ fn any_turn() -> impl Strategy<Value = TurnRecord> {
         placed(),
         kinds,
         warnings,
-        any_cache(),
+        (any_cache(), any_guard()),
     )
         .prop_map(
-            |(text, told, counts, sizes, small, flags, markers_added, kinds, warnings, cache)| {
+            |(text, told, counts, sizes, small, flags, markers_added, kinds, warnings, said)| {
+                let (cache, guard) = said;
                 let (kind, outcome, inspection, source, id, started_ms, status) = kinds;
                 let mut text = text.into_iter();
                 let mut text = || text.next().unwrap();
@@ -349,7 +450,7 @@ fn any_turn() -> impl Strategy<Value = TurnRecord> {
                     request_id: told(),
                     native_diagnosis: told(),
                     cache,
-                    guard: Default::default(),
+                    guard,
                     warnings,
                 }
             },

@@ -29,8 +29,14 @@ fn records_go_when_they_are_older_than_the_days() {
         let mut one = turn("r", 1);
         one.started_ms = NOON - day * DAY;
         let asked = call(&one, "c");
+        let mut happened = event(EventKind::Loop, "same_call", "r", 0);
+        happened.at_ms -= day * DAY;
         store
-            .write(&[Entry::Turn(Box::new(one)), Entry::Call(Box::new(asked))])
+            .write(&[
+                Entry::Turn(Box::new(one)),
+                Entry::Call(Box::new(asked)),
+                Entry::Event(Box::new(happened)),
+            ])
             .unwrap();
     }
     let keep = Retention {
@@ -43,6 +49,7 @@ fn records_go_when_they_are_older_than_the_days() {
     // Exactly three days old is not older.
     assert_eq!((left.len(), oldest), (4, Some(NOON - 3 * DAY)));
     assert_eq!(count(&store, "tool_calls"), 4);
+    assert_eq!(count(&store, "events"), 4);
 }
 
 #[test]
@@ -56,6 +63,15 @@ fn many_old_records_go_in_pieces() {
     let pieces = retain(&mut store, NOON + 3 * DAY, keep);
     assert!(pieces >= 3, "{pieces}");
     assert_eq!(count(&store, "turns"), 0);
+    // Events alone are no less.
+    let events = (0..5_000).map(|n| {
+        let one = event(EventKind::CapLevel, "usd", "r", n % 7);
+        Entry::Event(Box::new(one))
+    });
+    store.write(&events.collect::<Vec<_>>()).unwrap();
+    let pieces = retain(&mut store, NOON + 3 * DAY, keep);
+    assert!(pieces >= 3, "{pieces}");
+    assert_eq!(count(&store, "events"), 0);
 }
 
 #[test]
@@ -65,7 +81,12 @@ fn beyond_its_size_the_store_loses_the_oldest_and_the_file_shrinks() {
         let turns: Vec<_> = (first..first + 1_000).map(|n| turn("r", n)).collect();
         let asked = call(&turns[999], "c");
         write(&mut store, turns);
-        store.write(&[Entry::Call(Box::new(asked))]).unwrap();
+        let happened = event(EventKind::Loop, "cycle", "r", first.into());
+        let batch = [
+            Entry::Call(Box::new(asked)),
+            Entry::Event(Box::new(happened)),
+        ];
+        store.write(&batch).unwrap();
     }
     let file = dir.path().join(FILE_NAME);
     let checkpoint = |store: &Sqlite| {
@@ -86,6 +107,9 @@ fn beyond_its_size_the_store_loses_the_oldest_and_the_file_shrinks() {
     let expected: Vec<u32> = (9_001 - u32::try_from(left.len()).unwrap()..=9_000).collect();
     assert_eq!(turns, expected);
     assert!(count(&store, "tool_calls") < 9);
+    assert!((1..9).contains(&count(&store, "events")));
+    let oldest = row::event::all(&store.connection).unwrap()[0].at_ms;
+    assert!(oldest >= left[0].started_ms, "{oldest}");
     let shrunk = checkpoint(&store);
     assert!(shrunk <= full * 5 / 8, "{full} -> {shrunk}");
 }

@@ -16,6 +16,19 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn every_field_of_an_event_survives(events in proptest::collection::vec(any_event(), 1..6)) {
+        let (_dir, mut store) = store();
+        let batch: Vec<_> = events.iter().cloned().map(|e| Entry::Event(Box::new(e))).collect();
+        store.write(&batch).unwrap();
+        // An event that is written again is not another row.
+        store.write(&batch).unwrap();
+        prop_assert_eq!(row::event::all(&store.connection).unwrap(), events);
+    }
+}
+
 /// Names of the columns of `table` that are not of type `without`.
 fn columns(store: &Sqlite, table: &str, without: &str) -> Vec<String> {
     let sql = "SELECT name FROM pragma_table_info(?1) WHERE type <> ?2";
@@ -79,19 +92,49 @@ fn e15_no_column_is_for_content() {
         "unjudged",
         "policy",
         "helper",
+        "wrong",
+        "scope",
+        "action",
     ];
+    // Words, numbers and names of tools as JSON.
+    let guards = ["guard", "tools"];
     let captured = ["excerpt_before", "excerpt_after"];
     let names = ["app", "client", "model_requested", "model_served", "name"];
     // The provider's own text; the gateway cuts it.
     let errors = ["error_message"];
-    let harmless = [&ids[..], &hashes, &words, &names, &errors, &captured].concat();
-    for table in ["turns", "tool_calls"] {
+    let harmless = [
+        &ids[..],
+        &hashes,
+        &words,
+        &names,
+        &errors,
+        &captured,
+        &guards,
+    ]
+    .concat();
+    for table in ["turns", "tool_calls", "events"] {
         let found = columns(&store, table, "INTEGER");
         assert!(!found.is_empty());
         for column in found {
             assert!(harmless.contains(&column.as_str()), "{table}.{column}");
         }
     }
+}
+
+#[test]
+fn a_healthy_turn_has_nothing_in_the_column_of_the_guards() {
+    let (_dir, mut store) = store();
+    let mut warned = turn("r", 2);
+    warned.guard.hints = 1;
+    write(&mut store, [turn("r", 1), warned]);
+    let sql = "SELECT guard FROM turns ORDER BY seq";
+    let mut statement = store.connection.prepare(sql).unwrap();
+    let found: Vec<Option<String>> = statement
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    assert_eq!(found, [None, Some(r#"{"hints":1}"#.into())]);
 }
 
 #[test]
@@ -164,6 +207,40 @@ fn the_first_result_of_a_call_counts() {
         row("c", "pending", None),
     ];
     assert_eq!(calls(&store), expected);
+}
+
+#[test]
+fn a_call_keeps_what_is_wrong_with_it_and_its_result_tells_the_retries() {
+    let (_dir, mut store) = store();
+    let of = turn("r", 1);
+    let mut asked = call(&of, "a");
+    asked.wrong = Some("invalid_input");
+    asked.retries = 1;
+    let told = |store: &Sqlite| -> (String, Option<String>, u32) {
+        let sql = "SELECT status, wrong, retries FROM tool_calls";
+        let row = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        store.connection.query_row(sql, [], row).unwrap()
+    };
+    let wrong = || Some("invalid_input".to_owned());
+    store.write(&[Entry::Call(Box::new(asked))]).unwrap();
+    assert_eq!(told(&store), ("pending".into(), wrong(), 1));
+    let failed = CallResult {
+        run_id: "r".into(),
+        thread_id: "main".into(),
+        call_id: "a".into(),
+        status: CallStatus::Failed,
+        latency_ms: None,
+        result_bytes: None,
+        retries: 4,
+    };
+    store.write(&[Entry::Result(Box::new(failed))]).unwrap();
+    assert_eq!(told(&store), ("failed".into(), wrong(), 4));
+    let again = ToolCallRecord {
+        status: CallStatus::Unanswered,
+        ..call(&of, "a")
+    };
+    store.write(&[Entry::Call(Box::new(again))]).unwrap();
+    assert_eq!(told(&store), ("unanswered".into(), wrong(), 0));
 }
 
 #[test]

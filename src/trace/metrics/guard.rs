@@ -1,0 +1,159 @@
+//! The metrics of the guards.
+
+use std::sync::{Mutex, PoisonError};
+
+use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+
+use super::{Metrics, OTHER};
+use crate::guard::caps::Cap;
+use crate::guard::loops::{Action, Detector};
+
+/// Levels that get a label of their own; later ones share `other`. Levels come from the settings.
+const MAX_LEVEL_LABELS: usize = 10;
+/// Words of [`crate::guard::caps::Scope`] in records.
+const SCOPES: [&str; 3] = ["run", "unnamed", "key"];
+/// What becomes of an alert.
+const RESULTS: [&str; 3] = ["sent", "failed", "dropped"];
+
+/// Loops, caps and alerts. Words that are not in their set are counted as `other`.
+#[derive(Debug)]
+pub(super) struct Guard {
+    loops: IntCounterVec,
+    refusals: IntCounterVec,
+    levels: IntCounterVec,
+    unenforced: IntCounter,
+    hints: IntCounter,
+    ledger_unavailable: IntCounter,
+    alerts: IntCounterVec,
+    /// Levels that have a label.
+    known_levels: Mutex<Vec<u32>>,
+}
+
+impl Guard {
+    pub(super) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let counter = |name: &str, help: &str, labels: &[&str]| {
+            let metric = IntCounterVec::new(Opts::new(name, help), labels)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
+        };
+        let plain = |name: &str, help: &str| {
+            let metric = IntCounter::new(name, help)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
+        };
+        Ok(Self {
+            loops: counter(
+                "prefixgate_loops_total",
+                "Loops that were found or came to a next step, and what is done about them",
+                &["detector", "action"],
+            )?,
+            refusals: counter(
+                "prefixgate_cap_refusals_total",
+                "Requests that a cap refused",
+                &["cap", "scope"],
+            )?,
+            levels: counter(
+                "prefixgate_cap_levels_total",
+                "Shares of a cap that were used for the first time, in per cent",
+                &["cap", "level"],
+            )?,
+            unenforced: plain(
+                "prefixgate_caps_unenforced_total",
+                "Requests whose price is unknown, so that a cap on money could not be enforced",
+            )?,
+            hints: plain(
+                "prefixgate_hints_total",
+                "Texts that were put into a history because of a loop",
+            )?,
+            ledger_unavailable: plain(
+                "prefixgate_ledger_unavailable_total",
+                "Times that the books of the caps could not be reached",
+            )?,
+            alerts: counter(
+                "prefixgate_alerts_total",
+                "Alerts by what became of them: sent, failed, dropped",
+                &["result"],
+            )?,
+            known_levels: Mutex::default(),
+        })
+    }
+
+    fn level_label(&self, level: u32) -> String {
+        let mut known = self
+            .known_levels
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if !known.contains(&level) {
+            if known.len() >= MAX_LEVEL_LABELS {
+                return OTHER.into();
+            }
+            known.push(level);
+        }
+        level.to_string()
+    }
+}
+
+/// The word itself if it is one of `known`.
+fn bounded<'a>(word: &'a str, mut known: impl Iterator<Item = &'static str>) -> &'a str {
+    if known.any(|one| one == word) {
+        word
+    } else {
+        OTHER
+    }
+}
+
+fn cap_label(cap: &str) -> &str {
+    bounded(cap, Cap::ALL.into_iter().map(Cap::as_str))
+}
+
+impl Metrics {
+    /// Counts a loop that was found or came to a next step of its ladder: words of [`Detector`]
+    /// and [`Action`].
+    pub fn loop_found(&self, detector: &str, action: &str) {
+        let detector = bounded(detector, Detector::ALL.into_iter().map(Detector::as_str));
+        let action = bounded(action, Action::ALL.into_iter().map(Action::as_str));
+        self.guard
+            .loops
+            .with_label_values(&[detector, action])
+            .inc();
+    }
+
+    /// Counts a request that a cap refused: a word of [`Cap`], and `run`, `unnamed` or `key`.
+    pub fn cap_refused(&self, cap: &str, scope: &str) {
+        let scope = bounded(scope, SCOPES.into_iter());
+        self.guard
+            .refusals
+            .with_label_values(&[cap_label(cap), scope])
+            .inc();
+    }
+
+    /// Counts a share of a cap that was used for the first time; `level` in per cent.
+    pub fn cap_level(&self, cap: &str, level: u32) {
+        let level = self.guard.level_label(level);
+        self.guard
+            .levels
+            .with_label_values(&[cap_label(cap), &level])
+            .inc();
+    }
+
+    /// Counts a request whose price is unknown, so that a cap on money could not be enforced.
+    pub fn cap_unenforced(&self) {
+        self.guard.unenforced.inc();
+    }
+
+    /// Counts texts that were put into a history.
+    pub fn hints(&self, texts: u64) {
+        self.guard.hints.inc_by(texts);
+    }
+
+    /// Counts a time that the books of the caps could not be reached.
+    pub fn ledger_unavailable(&self) {
+        self.guard.ledger_unavailable.inc();
+    }
+
+    /// Counts an alert by what became of it: `sent`, `failed` or `dropped`.
+    pub fn alert(&self, result: &str) {
+        let result = bounded(result, RESULTS.into_iter());
+        self.guard.alerts.with_label_values(&[result]).inc();
+    }
+}
