@@ -237,26 +237,28 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 fn failure(error: &(dyn Error + 'static)) -> Reply {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if error.is::<rustls::Error>() {
-            return Reply::Tls;
-        }
-        if let Some(io) = error.downcast_ref::<std::io::Error>() {
-            // `io::Error` does not show its inner error as a source.
-            if io
-                .get_ref()
-                .is_some_and(|inner| inner.is::<rustls::Error>())
-            {
-                return Reply::Tls;
-            }
-            match io.kind() {
-                ErrorKind::ConnectionRefused => return Reply::Refused,
-                ErrorKind::TimedOut => return Reply::TimedOut,
-                _ => {}
-            }
+        if let Some(reply) = meaning(error) {
+            return reply;
         }
         cause = error.source();
     }
     Reply::Unreachable
+}
+
+fn meaning(error: &(dyn Error + 'static)) -> Option<Reply> {
+    if error.is::<rustls::Error>() {
+        return Some(Reply::Tls);
+    }
+    let io = error.downcast_ref::<std::io::Error>()?;
+    match io.kind() {
+        ErrorKind::ConnectionRefused => Some(Reply::Refused),
+        ErrorKind::TimedOut => Some(Reply::TimedOut),
+        // `io::Error` does not show its inner error as a source.
+        _ => {
+            let inner: &(dyn Error + 'static) = io.get_ref()?;
+            meaning(inner)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -325,3 +325,24 @@ async fn a_webhook_that_does_not_answer_is_given_up_in_time() {
         "the URL is a secret"
     );
 }
+
+#[tokio::test]
+async fn what_does_not_speak_tls_is_told_apart_from_what_cannot_be_reached() {
+    let hook = Hook::start(&[200]).await;
+    let mut webhook = hook.webhook("ops", Form::Json);
+    webhook.url = hook.url.replace("http:", "https:").parse().unwrap();
+    let client = upstream::clients(&Config::embedded("unused".into()))
+        .unwrap()
+        .pooled;
+    assert_eq!(
+        Post::new(client.clone(), &webhook)
+            .once(&Alert::test(0))
+            .await,
+        Reply::Tls
+    );
+    webhook.url = "/no/host".parse().unwrap();
+    assert_eq!(
+        Post::new(client, &webhook).once(&Alert::test(0)).await,
+        Reply::BadUrl
+    );
+}

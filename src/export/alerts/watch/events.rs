@@ -107,7 +107,7 @@ impl Events {
         let amount = amount(event);
         let title = format!(
             "{} has used {level} % of the cap {}{}",
-            whose(event),
+            capitalised(&whose(event)),
             name(&event.name),
             behind(&amount)
         );
@@ -131,7 +131,7 @@ impl Events {
         let amount = amount(event);
         let title = format!(
             "{} has come to the cap {}, requests are refused{}",
-            whose(event),
+            capitalised(&whose(event)),
             name(&event.name),
             behind(&amount)
         );
@@ -144,13 +144,22 @@ impl Events {
         if !first(&mut self.unenforced, (run, model.clone())) {
             return None;
         }
+        // The event is named after the model, or after the cap where the model is not known.
+        let model = (model != Cap::Usd.as_str()).then_some(model);
+        let which = model.as_deref().map_or_else(
+            || "its model has no price".to_owned(),
+            |model| format!("model {model} has no price"),
+        );
         let title = format!(
-            "The cap usd cannot be enforced for {}: model {model} has no price",
+            "The cap usd cannot be enforced for {}: {which}",
             whose(event)
         );
         let alert = Alert::of(event, Kind::CapUnenforced, Severity::Warning, &title);
         let alert = scoped(alert, event).with("cap", Cap::Usd.as_str());
-        Some(alert.with("model", model))
+        Some(match model {
+            Some(model) => alert.with("model", model),
+            None => alert,
+        })
     }
 
     fn looping(&mut self, event: &EventRecord) -> Option<Alert> {
@@ -235,11 +244,18 @@ fn first<K: std::hash::Hash + Eq + Clone>(set: &mut Bounded<K, ()>, key: K) -> b
 
 fn whose(event: &EventRecord) -> String {
     match event.scope.as_str() {
-        "key" => "A key".to_owned(),
-        "unnamed" => "A key (requests without a named run)".to_owned(),
-        _ if event.run_id.is_empty() => "A run".to_owned(),
-        _ => format!("Run {}", name(&event.run_id)),
+        "key" => "a key".to_owned(),
+        "unnamed" => "a key (requests without a named run)".to_owned(),
+        _ if event.run_id.is_empty() => "a run".to_owned(),
+        _ => format!("run {}", name(&event.run_id)),
     }
+}
+
+/// As the beginning of a sentence.
+fn capitalised(words: &str) -> String {
+    let mut chars = words.chars();
+    let first = chars.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(chars).collect()
 }
 
 fn amount(event: &EventRecord) -> Amount {
