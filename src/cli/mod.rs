@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::config::ConfigError;
 
+pub mod alert;
 pub mod audit;
 pub mod check;
 pub mod demo;
@@ -48,6 +49,8 @@ pub enum Command {
     Doctor(doctor::Args),
     /// Validate a configuration file
     Check(check::Args),
+    /// Send a test alert to every webhook
+    Alert(alert::Args),
     /// Run the simulated provider
     Sim(sim::Args),
 }
@@ -64,6 +67,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Run(args) => run::main(args),
         Command::Doctor(args) => doctor::main(args),
         Command::Check(args) => check::main(args),
+        Command::Alert(args) => alert::main(args),
         Command::Sim(args) => sim::main(args),
     };
     result.unwrap_or_else(|error| {

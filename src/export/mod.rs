@@ -1,3 +1,4 @@
-//! Where counters and spans go.
+//! Where counters, spans and alerts go.
 
+pub mod alerts;
 pub mod prometheus;

@@ -5,6 +5,7 @@
 
 mod accounting;
 mod agents;
+mod alerts;
 mod cache;
 mod cli_config;
 mod docker;
