@@ -21,6 +21,7 @@ mod files;
 mod measure;
 mod retention;
 mod savings;
+mod spent;
 mod writing;
 
 const ALL: Filter = Filter {
