@@ -2,6 +2,17 @@
 //!
 //! A request asks before it goes upstream, with the most it can cost; what it then cost takes the
 //! place of that. So however many requests run at once, together they stay below the cap.
+//!
+//! [`books`] decide for all scopes of a request; a book of one scope knows its sums, its agents and
+//! the rate of its requests. [`show`](show::show) writes amounts for people.
+
+mod agents;
+mod book;
+pub mod books;
+mod rate;
+pub mod show;
+#[cfg(test)]
+mod tests;
 
 /// What a cap limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -212,14 +223,15 @@ pub struct Left {
     pub wall_ms: Option<u64>,
 }
 
-/// A scope has used a share of a limit for the first time.
+/// A scope has used a share of a limit for the first time. Several levels at once are several of
+/// these, the lowest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Crossing {
     /// In which scope.
     pub scope: Scope,
     /// Which cap.
     pub cap: Cap,
-    /// The highest level reached, in percent.
+    /// The level reached, in percent.
     pub level: u32,
     /// What has been used, in the cap's unit.
     pub value: u64,

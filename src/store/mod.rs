@@ -16,7 +16,7 @@ pub use error::StoreError;
 pub use guards::{CapSeen, LoopSeen, ToolSeen};
 pub use questions::{By, Filter, Questions, RunSummary, Spend};
 pub use savings::{Compared, DryRun, HelperSaving, Savings, Side};
-pub use sqlite::{FILE_NAME, Sqlite, ThreadSeed};
+pub use sqlite::{FILE_NAME, Of, Spent, Sqlite, ThreadSeed};
 pub use totals::{Tokens, Totals};
 
 #[cfg(test)]

@@ -1,6 +1,14 @@
 //! The books of caps: asked before a request goes upstream, told when it has ended.
+//!
+//! What the books decide is in [`crate::guard::caps::books`]; here is where they are kept, and what
+//! they begin with.
+
+mod local;
+pub mod seeds;
 
 use std::sync::Arc;
+
+use self::local::LocalBooks;
 
 use crate::guard::caps::{Amounts, Ask, Crossing, Denied, Left, Scope};
 
@@ -56,25 +64,27 @@ pub enum Reserved {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Ledger {}
+pub struct Ledger(Kept);
+
+/// Where the books are kept.
+#[derive(Debug)]
+enum Kept {
+    /// In this process.
+    Local(LocalBooks),
+}
 
 impl Ledger {
     /// Books of this process, which begin with what `seeds` know. `levels` are the shares in
     /// percent, ascending, at which a [`Crossing`] is told.
     #[must_use]
-    pub fn local(_seeds: Arc<dyn Seeds>, _levels: Vec<u32>) -> Self {
-        Self {}
+    pub fn local(seeds: Arc<dyn Seeds>, levels: Vec<u32>) -> Self {
+        Self(Kept::Local(LocalBooks::new(seeds, levels)))
     }
 
-    /// Asks. All scopes grant it, or nothing is held.
+    /// Asks. All scopes grant it, or nothing is held. To be called inside a Tokio runtime.
     pub async fn reserve(&self, ask: Ask) -> Reserved {
-        Reserved::Granted {
-            hold: Hold {
-                ask: Arc::new(ask),
-                id: 0,
-            },
-            left: Vec::new(),
-            crossings: Vec::new(),
+        match &self.0 {
+            Kept::Local(books) => books.reserve(ask).await,
         }
     }
 
@@ -83,12 +93,14 @@ impl Ledger {
     /// with books of this process, later with shared ones.
     pub fn settle(
         &self,
-        _hold: Hold,
-        _used: Amounts,
-        _agent_ended: bool,
-        _now_ms: i64,
+        hold: Hold,
+        used: Amounts,
+        agent_ended: bool,
+        now_ms: i64,
         tell: impl FnOnce(Vec<Crossing>) + Send + 'static,
     ) {
-        tell(Vec::new());
+        match &self.0 {
+            Kept::Local(books) => tell(books.settle(&hold, &used, agent_ended, now_ms)),
+        }
     }
 }

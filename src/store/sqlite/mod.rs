@@ -21,11 +21,13 @@ mod row;
 mod savings;
 mod schema;
 mod seed;
+mod spent;
 #[cfg(test)]
 pub(super) mod tests;
 mod write;
 
 pub use seed::ThreadSeed;
+pub use spent::{Of, Spent};
 
 /// Name of the database inside the data directory.
 pub const FILE_NAME: &str = "prefixgate.db";

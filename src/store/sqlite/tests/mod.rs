@@ -23,6 +23,7 @@ mod guards;
 mod measure;
 mod retention;
 mod savings;
+mod spent;
 mod writing;
 
 const ALL: Filter = Filter {
