@@ -205,6 +205,15 @@ pub struct QuestionSpelling {
     pub after: &'static [u8],
 }
 
+/// How a wire format spells a text block that stands behind other blocks of a message.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TextSpelling {
+    /// What goes before the text, as a JSON string with its quotes; it begins with the comma.
+    pub before: &'static [u8],
+    /// What goes behind it.
+    pub after: &'static [u8],
+}
+
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -308,6 +317,8 @@ pub struct RequestView {
     pub history: History,
     /// Conversation ids.
     pub ids: BodyIds,
+    /// How a text is appended to a message of this body; `None` where the wire format cannot.
+    pub text_block: Option<&'static TextSpelling>,
     /// How a marker is written into this body; `None` where the wire format has none.
     pub spelling: Option<&'static MarkerSpelling>,
     /// Why this body must never be edited even though it could be read (a key that stands twice ...).

@@ -6,13 +6,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{HeaderMap, Uri, request};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, request};
 use uuid::Uuid;
 
 use super::Shared;
 use super::audit::{Settled, Watched};
+use super::guard;
 use super::keep_warm::Held;
+use super::ledger::Hold;
 use super::warm::Lead;
+use crate::guard::loops::History;
 use crate::prompt_cache::chain::Hash;
 use crate::prompt_cache::diagnosis;
 use crate::provider::view::{Answer, AnsweredCall, Ttl};
@@ -75,6 +78,14 @@ struct Open {
     leads: Vec<Lead>,
     /// The request as it went upstream, where it may be sent again to keep its prefix warm.
     again: Option<Again>,
+    /// What it holds of its caps.
+    hold: Option<Hold>,
+    /// What a history that the provider holds has shown so far.
+    history: Option<History>,
+    /// What the head of the answer tells besides.
+    headers: Vec<(&'static HeaderName, HeaderValue)>,
+    /// What is known of its model, once it has been priced.
+    facts: Option<Option<ModelFacts>>,
 }
 
 /// A request that can be sent again.
@@ -126,6 +137,10 @@ impl Account {
             settled: Settled::default(),
             leads: Vec::new(),
             again: None,
+            hold: None,
+            history: None,
+            headers: Vec::new(),
+            facts: None,
         };
         Self {
             shared: shared.clone(),
@@ -157,6 +172,13 @@ impl Account {
         open.chain_end = chain_end;
         open.body_bytes = body_bytes as u64;
         open.seat = Some(seat);
+    }
+
+    /// The blocks of what is sent are not those of what came: what the seat says of them moves.
+    pub(super) fn moved(&mut self, to: impl Fn(usize) -> usize) {
+        if let Some(seat) = self.open.as_mut().and_then(|open| open.seat.as_mut()) {
+            seat.previous_end = seat.previous_end.map(to);
+        }
     }
 
     /// The prompt-cache engine follows this request.
@@ -215,6 +237,36 @@ impl Account {
                 headers: parts.headers.clone(),
                 pieces: pieces.to_vec(),
             });
+        }
+    }
+
+    /// The request holds this of its caps, until the account is closed.
+    pub(super) fn hold(&mut self, hold: Hold) {
+        if let Some(open) = &mut self.open {
+            open.hold = Some(hold);
+        }
+    }
+
+    /// Carries along what a history that the provider holds has shown so far.
+    pub(super) fn carry(&mut self, history: History) {
+        if let Some(open) = &mut self.open {
+            open.history = Some(history);
+        }
+    }
+
+    /// Tells the client something in a header of the answer.
+    pub(super) fn tell(&mut self, name: &'static HeaderName, value: Option<HeaderValue>) {
+        if let (Some(open), Some(value)) = (&mut self.open, value) {
+            open.headers.push((name, value));
+        }
+    }
+
+    /// Puts what is to be told into the head of the answer.
+    pub(super) fn told(&mut self, headers: &mut HeaderMap) {
+        if let Some(open) = &mut self.open {
+            for (name, value) in open.headers.drain(..) {
+                headers.insert(name, value);
+            }
         }
     }
 
@@ -303,7 +355,12 @@ impl Account {
         if matches!(end, End::ClientGone) && *shared.cut.borrow() {
             open.record.warnings.push("cut_by_shutdown".to_owned());
         }
-        open.settle(shared, answer.as_ref(), shared.clock.utc_ms());
+        let now_ms = shared.clock.utc_ms();
+        open.settle(shared, answer.as_ref(), now_ms);
+        if let Some(hold) = open.hold.take() {
+            // The next request must find what this one has used.
+            open.give_back(shared, hold, answer.as_ref(), now_ms);
+        }
         Some(Closing {
             shared: shared.clone(),
             open,
@@ -342,9 +399,12 @@ impl Closing {
 
     fn write(&mut self) {
         let shared = &self.shared;
-        let facts = self.open.price(shared, self.answer.as_ref());
         let open = &mut *self.open;
+        let facts = open.price(shared, self.answer.as_ref());
         let record = &mut open.record;
+        if let (Some(seat), Outcome::Ok) = (&open.seat, record.outcome) {
+            shared.registry.paid(seat, record.cost_pico);
+        }
         if record.kind == RequestKind::KeepWarm {
             // What a ping costs is what it takes from the helper's saving.
             let cost = record.cost_pico.and_then(|cost| i64::try_from(cost).ok());
@@ -358,6 +418,7 @@ impl Closing {
             .metrics
             .turn(record, facts.as_ref().and_then(|f| f.label.as_ref()));
         super::line::log(record);
+        guard::digest(shared, record);
         self.written = Some(Booked {
             outcome: record.outcome,
             usage: record.usage,
@@ -444,8 +505,45 @@ impl Open {
         }
     }
 
-    /// Estimates what a broken answer hides, and prices the turn.
+    /// Puts what was used in the place of what was held.
+    fn give_back(
+        &mut self,
+        shared: &Arc<Shared>,
+        hold: Hold,
+        answer: Option<&Answer>,
+        now_ms: i64,
+    ) {
+        self.price(shared, answer);
+        let finished = answer.is_some_and(|answer| answer.finished);
+        let (used, booked) = guard::caps::used(&self.record, finished, &hold.ask.most);
+        if booked.is_some() {
+            self.record.guard.booked_pico = booked;
+            self.record.warnings.push("cap_booked_at_most".to_owned());
+        }
+        let calls = answer.is_some_and(|answer| !answer.calls.is_empty());
+        let agent_ended = match self.record.outcome {
+            Outcome::Ok => !calls,
+            Outcome::ClientAbort => true,
+            _ => false,
+        };
+        let told = guard::caps::Teller::new(shared, &self.record);
+        let ledger = &shared.guards.ledger;
+        ledger.settle(hold, used, agent_ended, now_ms, move |crossings| {
+            told.crossed(&crossings);
+        });
+    }
+
+    /// Estimates what a broken answer hides, and prices the turn; only once.
     fn price(&mut self, shared: &Shared, answer: Option<&Answer>) -> Option<ModelFacts> {
+        if let Some(facts) = &self.facts {
+            return facts.clone();
+        }
+        let facts = self.priced(shared, answer);
+        self.facts = Some(facts.clone());
+        facts
+    }
+
+    fn priced(&mut self, shared: &Shared, answer: Option<&Answer>) -> Option<ModelFacts> {
         if !matches!(self.record.kind, RequestKind::Turn | RequestKind::KeepWarm) {
             return None;
         }
@@ -548,6 +646,12 @@ impl Open {
             .usage
             .prompt()
             .filter(|n| *n > 0 && record.usage_complete);
+        if let (Some(history), Some(id), true) =
+            (self.history.take(), record.response_id.clone(), ok)
+        {
+            //MERGE history.answered(calls);
+            shared.guards.remember(id, history);
+        }
         shared.registry.answered(
             seat,
             Answered {
@@ -557,6 +661,7 @@ impl Open {
                 turn_id: record.id,
                 calls: asked.collect(),
                 prompt: prompt.map(|tokens| (tokens, self.body_bytes)),
+                output: record.usage.output,
                 now_ms,
             },
         );
@@ -599,7 +704,7 @@ pub fn call_id(id: &str) -> String {
 
 /// A UUIDv7. Unique in this process by a counter, and among processes by 62 random bits drawn once:
 /// asking the system for randomness with each request costs two calls.
-fn new_id(now_ms: i64) -> Uuid {
+pub(super) fn new_id(now_ms: i64) -> Uuid {
     static PROCESS: OnceLock<u64> = OnceLock::new();
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     /// Odd, so that the product runs through all values.

@@ -7,6 +7,7 @@
 pub mod account;
 pub mod audit;
 pub mod body;
+pub mod guard;
 pub mod headers;
 pub mod intake;
 pub mod keep_warm;
@@ -36,6 +37,7 @@ use tokio::sync::{Notify, watch};
 use self::account::{Account, End, hex};
 use self::audit::Watched;
 use self::body::ReplyBody;
+use self::guard::loops::Stop;
 use self::intake::{Budget, IntakeError};
 use self::prepare::{Asking, Prepared};
 use self::refusal::Refusal;
@@ -88,6 +90,8 @@ pub struct Shared {
     pub recorder: Recorder,
     /// Counters.
     pub metrics: Metrics,
+    /// Loops and caps.
+    pub guards: guard::Guards,
     /// Models already complained about.
     pub unpriced: Mutex<HashSet<String>>,
     /// Told when no request is under way any more.
@@ -153,6 +157,7 @@ pub async fn serve(
                     kind: "not_found_error",
                     message,
                     retry: Some(false),
+                    after_ms: None,
                 },
             };
             let account = Account::open(&shared, RequestKind::Other, "none", "none");
@@ -219,6 +224,7 @@ pub async fn serve(
             upstream: &upstream.name,
             price_provider: &upstream.price_provider,
             credential,
+            lowered: &labels.limits,
         };
         let mut prepared = prepare::prepare(&shared, &mut account, &asking, &taken.bytes);
         if let Some(record) = account.record() {
@@ -226,6 +232,19 @@ pub async fn serve(
         }
         if prepared.continues && shared.config.threads == Threads::Replay {
             return refuse_thread(account);
+        }
+        match prepared.stop.take() {
+            None => {}
+            Some(Stop::Refuse(why)) => {
+                let refusal = Refusal::stopped(guard::status(&shared, &mut account), why);
+                return refuse(account, refusal, Outcome::Refused, upstream.format);
+            }
+            Some(Stop::Answer(text)) => return answer_instead(account, &text),
+        }
+        if let Some(asked) = prepared.asked.take()
+            && let Err((refusal, outcome)) = guard::caps::enter(&shared, &mut account, asked).await
+        {
+            return refuse(account, refusal, outcome, upstream.format);
         }
         if let Some(record) = account.record() {
             record.sent_bytes = prepared.pieces.iter().map(|p| p.len() as u64).sum();
@@ -317,6 +336,7 @@ fn refuse_tunnel(shared: &Arc<Shared>) -> Response<ReplyBody> {
                   ANTHROPIC_BASE_URL) to this address instead of HTTPS_PROXY"
             .to_owned(),
         retry: Some(false),
+        after_ms: None,
     };
     let format = shared
         .config
@@ -387,8 +407,20 @@ async fn send_turn(
         let request = Request::from_parts(parts, SendBody::pieces(prepared.pieces));
         return send(shared, client, upstream, request).await;
     }
-    let untouched = parts.clone();
+    let mut untouched = parts.clone();
     prepare::fit_headers(&mut parts.headers, &prepared.pieces);
+    if !prepared.marked {
+        // Texts in the history stay, whatever becomes of the request.
+        let request = Request::from_parts(parts, SendBody::pieces(prepared.pieces));
+        return send(shared, client, upstream, request).await;
+    }
+    let original = match prepared.hinted {
+        Some(hinted) => {
+            prepare::fit_headers(&mut untouched.headers, std::slice::from_ref(&hinted));
+            hinted
+        }
+        None => original,
+    };
     let request = Request::from_parts(parts, SendBody::pieces(prepared.pieces));
     let answer = send(shared, client, upstream, request).await?;
     if answer.status() != StatusCode::BAD_REQUEST {
@@ -487,6 +519,7 @@ fn pass_on(
     if parts.status.is_success() {
         account.began();
     }
+    account.told(&mut parts.headers);
     let empty = http_body::Body::is_end_stream(&body);
     if empty && !(read && parts.status == StatusCode::OK) {
         account.finish(End::Complete, None);
@@ -555,6 +588,7 @@ fn refuse_intake(account: Account, error: IntakeError, format: Format) -> Respon
             kind: "timeout_error",
             message: format!("prefixgate: {error}; nothing was forwarded"),
             retry: None,
+            after_ms: None,
         },
         IntakeError::Client(_) | IntakeError::Closed => {
             Refusal::bad_request(format!("prefixgate: {error}"))
@@ -565,6 +599,31 @@ fn refuse_intake(account: Account, error: IntakeError, format: Format) -> Respon
         _ => Outcome::ClientError,
     };
     refuse(account, refusal, outcome, format)
+}
+
+/// Ends the turn in the model's place, in the way it was asked for.
+fn answer_instead(mut account: Account, text: &str) -> Response<ReplyBody> {
+    let (mut streamed, mut model, mut id) = (false, String::new(), uuid::Uuid::nil());
+    if let Some(record) = account.record() {
+        record.status = Some(StatusCode::OK.as_u16());
+        record.error_type = Some("loop".to_owned());
+        streamed = record.streamed;
+        model = record.model_requested.clone().unwrap_or_default();
+        id = record.id;
+    }
+    let id = format!("msg_prefixgate_{}", id.simple());
+    account.finish(End::Own(Outcome::Refused, text.to_owned()), None);
+    if !streamed {
+        let body = anthropic::answer::message_body(&id, &model, text);
+        return refusal::json(StatusCode::OK, body);
+    }
+    let mut response = refusal::json(
+        StatusCode::OK,
+        anthropic::answer::message_stream(&id, &model, text),
+    );
+    let kind = HeaderValue::from_static(anthropic::answer::STREAM_TYPE);
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
 }
 
 /// The configured answer to a continuation: the SDK then sends the whole history.

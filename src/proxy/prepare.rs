@@ -9,6 +9,9 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 
 use super::Shared;
 use super::account::Account;
+use super::guard::caps::{self, Asked};
+use super::guard::{hint, loops, loops::Stop};
+use crate::guard::caps::Limits;
 use crate::prompt_cache::chain::Hash;
 use crate::prompt_cache::engine::News;
 use crate::prompt_cache::helpers::tool_order;
@@ -17,6 +20,9 @@ use crate::provider::view::{History, RequestView, Ttl};
 use crate::provider::{anthropic, decode};
 use crate::trace::Inspection;
 
+/// The credential of requests that carry none, in the books of caps.
+const NO_CREDENTIAL: &str = "none";
+
 /// What goes upstream.
 #[derive(Debug)]
 pub struct Prepared {
@@ -24,6 +30,14 @@ pub struct Prepared {
     pub pieces: Vec<Bytes>,
     /// The body was edited; the client's own is kept for the fuse.
     pub edited: bool,
+    /// There is more among the edits than texts in the history.
+    pub marked: bool,
+    /// The client's body with the texts that belong into its history, where there are any.
+    pub hinted: Option<Bytes>,
+    /// It goes nowhere: its history shows a loop.
+    pub stop: Option<Stop>,
+    /// What it has to ask of the books of caps.
+    pub asked: Option<Asked>,
     /// The history is held by the provider.
     pub continues: bool,
     /// The body as it was looked at, and what is to be learnt of it once it is on its way.
@@ -43,6 +57,8 @@ pub struct Asking<'a> {
     pub price_provider: &'a str,
     /// Keyed hash of the credential.
     pub credential: Hash,
+    /// Limits that the request brings along.
+    pub lowered: &'a Limits,
 }
 
 /// Looks at a body, finds its place and plans its breakpoints. Never fails: what cannot be read
@@ -53,11 +69,15 @@ pub fn prepare(
     asking: &Asking<'_>,
     body: &Bytes,
 ) -> Prepared {
-    let untouched = |continues, learning| Prepared {
+    let mut prepared = Prepared {
         pieces: vec![body.clone()],
         edited: false,
-        continues,
-        learning,
+        marked: false,
+        hinted: None,
+        stop: None,
+        asked: None,
+        continues: false,
+        learning: None,
     };
     let looked = look(asking.headers, body, shared.config.inspect_bytes);
     let (mut decoded, mut view) = match looked {
@@ -69,25 +89,45 @@ pub fn prepare(
             }
             shared.metrics.plan_skipped("not_inspected");
             place::place_unread(shared, account, asking, body);
-            return untouched(false, None);
+            prepared.asked = caps(shared, account, asking, body.len(), None, None);
+            return prepared;
         }
     };
+    prepared.continues = matches!(view.history, History::Continues(_));
     let client_order = shared
         .config
         .stable_tool_order
         .then(|| tool_order::client_order(&decoded, &view));
     let sorted = client_order.and_then(|_| tool_order::rewritten(&decoded, &mut view));
-    let reordered = sorted.is_some();
     if let Some(sorted) = sorted {
         decoded = sorted;
+        prepared.marked = true;
     }
     let mut scope = [0_u8; 16 + 32];
     scope[..16].copy_from_slice(&asking.credential);
     let name = shared.hasher.keyed("upstream", asking.upstream.as_bytes());
     scope[16..32].copy_from_slice(&name);
-    let chain = shared.hasher.chain(&decoded, &view, &scope);
+    let mut chain = shared.hasher.chain(&decoded, &view, &scope);
     place::place(shared, account, asking, &decoded, &view, &chain);
     place::settle_results(shared, account, &decoded, &view);
+    match loops::judge(shared, account, &decoded, &view) {
+        Err(stop) => {
+            prepared.stop = Some(stop);
+            return prepared;
+        }
+        Ok(hints) => {
+            let hinted = hint::written(&decoded, &view, &hints);
+            // From here on the request is the one with the texts in it.
+            if let Some(hinted) = hinted
+                && let Ok(seen) = anthropic::request::view(&hinted)
+            {
+                account.moved(|blocks| hint::shifted(blocks, &view, &hints));
+                chain = shared.hasher.chain(&hinted, &seen, &scope);
+                (decoded, view) = (hinted.clone(), seen);
+                prepared.hinted = Some(hinted);
+            }
+        }
+    }
     let sent = watch::watch(
         shared,
         account,
@@ -98,18 +138,42 @@ pub fn prepare(
         client_order,
     );
     account.set_ttl(common_ttl(&view, &sent.placed));
-    let continues = matches!(view.history, History::Continues(_));
-    let learning = (!sent.news.is_empty()).then(|| (decoded.clone(), sent.news));
-    if !reordered && sent.splices.is_empty() {
-        // As it came, encoded or not.
-        return untouched(continues, learning);
+    let writes = longest_ttl(&view, &sent.placed);
+    let len = decoded.len();
+    prepared.asked = caps(shared, account, asking, len, Some(&view), writes);
+    prepared.learning = (!sent.news.is_empty()).then(|| (decoded.clone(), sent.news));
+    prepared.marked |= !sent.splices.is_empty();
+    prepared.edited = prepared.marked || prepared.hinted.is_some();
+    if prepared.edited {
+        prepared.pieces = splice::apply(&decoded, &sent.splices);
     }
-    Prepared {
-        edited: true,
-        pieces: splice::apply(&decoded, &sent.splices),
-        continues,
-        learning,
-    }
+    prepared
+}
+
+/// What the request has to ask of the books, if anything limits it.
+fn caps(
+    shared: &Shared,
+    account: &mut Account,
+    asking: &Asking<'_>,
+    bytes: usize,
+    view: Option<&RequestView>,
+    writes: Option<Ttl>,
+) -> Option<Asked> {
+    let credential = account
+        .record()
+        .and_then(|record| record.credential.clone());
+    caps::asked(
+        shared,
+        account,
+        &caps::Asking {
+            price_provider: asking.price_provider,
+            credential: credential.as_deref().unwrap_or(NO_CREDENTIAL),
+            lowered: asking.lowered,
+            bytes,
+            view,
+            writes,
+        },
+    )
 }
 
 fn look(
@@ -134,6 +198,18 @@ fn look(
     }
     let view = anthropic::request::view(&decoded)?;
     Ok((decoded, view))
+}
+
+/// The longest lifetime that any breakpoint of a request asks for; one that this version does not
+/// know is taken for the longest.
+fn longest_ttl(view: &RequestView, placed: &[(usize, Ttl)]) -> Option<Ttl> {
+    let own = view
+        .blocks
+        .iter()
+        .filter_map(|b| b.marker)
+        .chain(view.auto_marker)
+        .map(|m| m.ttl.unwrap_or(Ttl::H1));
+    own.chain(placed.iter().map(|(_, ttl)| *ttl)).max()
 }
 
 /// The lifetime of all markers of a request, if they agree. A request without any is taken as

@@ -9,6 +9,6 @@ mod registry;
 
 pub use identify::{Identity, Labels};
 pub use registry::{
-    Answered, Arrival, AskedCall, MAX_THREADS, NoSearch, Registry, Search, Seat, Seed, SettledCall,
-    UNPLACED,
+    Answered, Arrival, AskedCall, MAX_THREADS, NoSearch, Registry, Rules, Search, Seat, Seed,
+    SettledCall, UNPLACED,
 };

@@ -20,22 +20,31 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use self::framing::{HeadTap, Tapped};
 use self::workers::Workers;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::export::alerts::{self, Hooks, Sending};
 use crate::prompt_cache::chain::{Hash, Hasher};
 use crate::proxy::{
-    self, Shared, intake::Budget, keep_warm::Keeper, ping::Pinger, route::Router, upstream,
-    upstream::Clients, warm::Gate,
+    self, Shared,
+    guard::Guards,
+    intake::Budget,
+    keep_warm::Keeper,
+    ledger::{Ledger, seeds::StoreSeeds},
+    ping::Pinger,
+    route::Router,
+    upstream,
+    upstream::Clients,
+    warm::Gate,
 };
 use crate::run::{MAX_THREADS, Registry, Seed};
 use crate::store::{Sqlite, ThreadSeed};
 use crate::trace::metrics::Metrics;
-use crate::trace::{self, RecorderHandle, Retention};
+use crate::trace::{self, AlertSender, Notice, RecorderHandle, Retention};
 use crate::usage::PriceBook;
 
 /// Threads of earlier processes that are taken up at start, at most this old.
@@ -63,6 +72,7 @@ pub struct Gateway {
     proxy_task: JoinHandle<()>,
     admin_task: JoinHandle<()>,
     state_task: JoinHandle<()>,
+    alerts: Option<Sending>,
     recorder: Option<RecorderHandle>,
     /// Held while this gateway uses its data directory; the system lets go of it with the process.
     _lock: File,
@@ -113,6 +123,15 @@ impl Gateway {
         };
         let (recorder, handle) = trace::start(store, config.record_queue, retention)
             .context("the recorder's thread cannot be started")?;
+        let seeds = StoreSeeds::new(config.data_dir.clone(), config.caps.zone.clone());
+        let levels = config.alerts.cap_levels.clone();
+        let ledger = Ledger::local(Arc::new(seeds), levels);
+        let (told, notices) = if alerts::wanted(&config) {
+            let (sender, receiver) = AlertSender::channel();
+            (sender, Some(receiver))
+        } else {
+            (AlertSender::default(), None)
+        };
         let shared = Arc::new(Shared {
             router,
             budget: Budget::new(
@@ -129,11 +148,15 @@ impl Gateway {
             prices,
             recorder,
             metrics,
+            guards: Guards::new(ledger, told),
             unpriced: Mutex::new(HashSet::new()),
             idle: Notify::new(),
             cut: watch::Sender::new(false),
             config,
         });
+        let alerts = notices
+            .map(|notices| sending(&shared, notices))
+            .transpose()?;
         let (stop, stopped) = watch::channel(false);
         let workers = Workers::start(&shared)?;
         let proxy_task = tokio::spawn(accept(listener, workers, stopped.clone()));
@@ -159,6 +182,7 @@ impl Gateway {
             proxy_task,
             admin_task,
             state_task,
+            alerts,
             recorder: Some(handle),
             _lock: lock,
         })
@@ -205,6 +229,9 @@ impl Gateway {
         }
         self.admin_task.abort();
         self.state_task.abort();
+        if let Some(alerts) = self.alerts.take() {
+            alerts.finish().await;
+        }
         if let Err(error) = state::save(&self.shared.engine, &self.shared.config.data_dir) {
             tracing::warn!(%error, "the prompt-cache engine's state was not kept");
         }
@@ -215,6 +242,17 @@ impl Gateway {
             }
         }
     }
+}
+
+/// Starts the sending of alerts.
+fn sending(shared: &Arc<Shared>, notices: mpsc::Receiver<Notice>) -> anyhow::Result<Sending> {
+    let (counting, recording) = (shared.clone(), shared.clone());
+    let hooks = Hooks {
+        counted: Arc::new(move |result| counting.metrics.alert(result)),
+        recorded: Arc::new(move |event| recording.recorder.event(event)),
+    };
+    alerts::start(&shared.config, notices, shared.clock.clone(), hooks)
+        .context("alerts cannot be sent")
 }
 
 async fn bind(address: SocketAddr, setting: &str) -> anyhow::Result<TcpListener> {

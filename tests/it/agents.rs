@@ -7,6 +7,7 @@
 //! - the records have a turn for each answer, priced, with the markers that the wire shows.
 
 mod clients;
+mod guards;
 mod http1;
 mod relay;
 pub mod splice;

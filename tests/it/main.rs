@@ -9,6 +9,7 @@ mod alerts;
 mod cache;
 mod cli_config;
 mod docker;
+mod guard;
 mod policies;
 mod replay;
 mod support;

@@ -1,5 +1,6 @@
 //! The Anthropic Messages wire format.
 
+pub mod answer;
 pub mod diagnosis;
 pub mod error;
 pub mod request;

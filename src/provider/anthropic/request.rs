@@ -14,7 +14,7 @@ use super::diagnosis::QUESTION;
 use crate::provider::json::{Fault, Walker, blank, inside, says, unescape};
 use crate::provider::view::{
     Block, BlockKind, Form, History, Marker, MarkerSpelling, Message, Parameter, RequestView, Role,
-    Section, Span, Spelling, Ttl, Unmarkable,
+    Section, Span, Spelling, TextSpelling, Ttl, Unmarkable,
 };
 
 /// Longest model name and conversation id that is kept, in bytes; a longer model name is cut, a
@@ -35,6 +35,12 @@ pub static MARKERS: MarkerSpelling = MarkerSpelling {
     },
 };
 
+/// How a text is appended to a message.
+static TEXT_BLOCK: TextSpelling = TextSpelling {
+    before: br#",{"type":"text","text":"#,
+    after: b"}",
+};
+
 /// Looks at a request body.
 ///
 /// Of a key that stands twice the last one counts, and the view is `uneditable`: nobody knows
@@ -46,6 +52,7 @@ pub static MARKERS: MarkerSpelling = MarkerSpelling {
 pub fn view(body: &[u8]) -> Result<RequestView, Fault> {
     let mut reader = Reader::new(body)?;
     reader.out.spelling = Some(&MARKERS);
+    reader.out.text_block = Some(&TEXT_BLOCK);
     reader.out.question = Some(&QUESTION);
     let top = reader.top_level()?;
     reader.walk.finish()?;

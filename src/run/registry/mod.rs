@@ -6,12 +6,14 @@
 //! thread, in the run the client named, in the run of the tool call whose prompt it starts with,
 //! or in a run named after its first message.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
 use super::identify::Identity;
 use crate::bounded::Bounded;
+use crate::guard::loops::Policy;
 use crate::prompt_cache::chain::Hash;
 use crate::provider::view::History;
 
@@ -31,6 +33,8 @@ const MAX_ROOTS: usize = 16_384;
 const MAX_MEMBERS: usize = 256;
 /// Requests of one thread that are under way at once; more are still served, but not told apart.
 const MAX_IN_FLIGHT: usize = 64;
+/// Turns of a thread whose costs are remembered, for what a loop has cost.
+const MAX_COSTS: usize = 256;
 /// Bytes per token in thousandths that text can have. Pictures and documents in a body show other
 /// ratios, which say nothing about its text.
 const PLAUSIBLE_RATIOS: std::ops::RangeInclusive<u32> = 1_000..=8_000;
@@ -90,6 +94,19 @@ impl Search for NoSearch {
     }
 }
 
+/// Which rules about loops hold for a thread. Text that its model has seen has to stay where it
+/// was, so a thread keeps the rules that it was begun with.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Rules {
+    /// Those of the settings.
+    #[default]
+    Current,
+    /// Those of the settings, without hints: it was begun when there were none.
+    WithoutHints,
+    /// Those it was begun with.
+    Kept(Arc<Policy>),
+}
+
 /// A request's place.
 #[derive(Debug, Clone)]
 pub struct Seat {
@@ -117,6 +134,12 @@ pub struct Seat {
     pub insertion_off: bool,
     /// Bytes of body per 1000 tokens of prompt, as this thread's exact usage showed.
     pub bytes_per_token_milli: Option<u32>,
+    /// Exact tokens of the thread's newest prompt together with its answer.
+    pub last_tokens: Option<u64>,
+    /// How many agents stand between it and the one that began the run; 0 for that one.
+    pub depth: u32,
+    /// Which rules about loops hold for it.
+    pub rules: Rules,
     key: u64,
     body: u128,
 }
@@ -145,6 +168,8 @@ pub struct Answered {
     pub calls: Vec<AskedCall>,
     /// Exact tokens of the prompt and the bytes of the body they came from.
     pub prompt: Option<(u64, u64)>,
+    /// Exact tokens of the answer.
+    pub output: Option<u64>,
     /// UTC milliseconds.
     pub now_ms: i64,
 }
@@ -183,7 +208,8 @@ pub struct Seed {
     pub response_id: Option<String>,
     /// Start of its newest request.
     pub last_ms: i64,
-    /// The rules about loops that bind it, as [`crate::guard::loops::Policy::code`] spells them.
+    /// The rules about loops that bind it, as [`Policy::code`] spells them; `None` where no hints
+    /// were among them.
     pub policy: Option<String>,
 }
 
@@ -205,6 +231,11 @@ struct Thread {
     /// Insertion waits for a request that is answered.
     suspended: bool,
     bytes_per_token_milli: Option<u32>,
+    last_tokens: Option<u64>,
+    depth: u32,
+    rules: Rules,
+    /// Costs of its newest answered turns in pico-USD, where known.
+    costs: VecDeque<Option<u64>>,
     last_ms: i64,
     /// Its newest request was the client's own summing-up.
     compacting: bool,
@@ -297,6 +328,11 @@ impl Registry {
                 thread.answered = seed.turns;
                 thread.last_ms = seed.last_ms;
                 thread.restored = true;
+                let kept = seed.policy.as_deref().and_then(Policy::from_code);
+                thread.rules = match kept {
+                    Some(policy) => Rules::Kept(Arc::new(policy)),
+                    None => Rules::WithoutHints,
+                };
             }
             if let Some(end) = seed.chain {
                 state.ends.insert(end, key);
@@ -348,6 +384,9 @@ impl Registry {
         {
             thread.bytes_per_token_milli = Some(milli);
         }
+        if let (Some((prompt, _)), Some(output)) = (end.prompt, end.output) {
+            thread.last_tokens = Some(prompt.saturating_add(output));
+        }
         if let Some(id) = end.response_id {
             state.answers.insert(id, (seat.key, end.end));
         }
@@ -380,6 +419,29 @@ impl Registry {
             turn_id,
             latency_ms: u64::try_from(now_ms - asked_ms).unwrap_or(0),
         })
+    }
+
+    /// Takes note of what an answered turn of a thread has cost, in pico-USD.
+    pub fn paid(&self, seat: &Seat, pico: Option<u64>) {
+        if let Some(thread) = self.lock().threads.get_mut(&seat.key) {
+            if thread.costs.len() >= MAX_COSTS {
+                thread.costs.pop_front();
+            }
+            thread.costs.push_back(pico);
+        }
+    }
+
+    /// What the newest answered turns of a thread have cost, in pico-USD; `None` where that is not
+    /// known of all of them.
+    #[must_use]
+    pub fn cost_of(&self, seat: &Seat, turns: usize) -> Option<u64> {
+        let state = self.lock();
+        let costs = &state.threads.get(&seat.key)?.costs;
+        let first = costs.len().checked_sub(turns)?;
+        costs
+            .iter()
+            .skip(first)
+            .try_fold(0_u64, |sum, cost| sum.checked_add((*cost)?))
     }
 
     /// Switches the insertion of markers off for a thread.
@@ -665,6 +727,14 @@ impl State {
                 format!("t{numbered}").into()
             }
         });
+        let depth = parent.as_ref().map_or(0, |parent| {
+            let mut threads = siblings
+                .members
+                .iter()
+                .filter_map(|key| self.threads.get(key));
+            let parent = threads.find(|thread| thread.id == *parent);
+            parent.map_or(1, |parent| parent.depth.saturating_add(1))
+        });
         siblings.members.push(key);
         siblings.numbered = numbered;
         self.runs.insert(run.clone(), siblings);
@@ -681,6 +751,10 @@ impl State {
             insertion_off: false,
             suspended: false,
             bytes_per_token_milli: None,
+            last_tokens: None,
+            depth,
+            rules: Rules::Current,
+            costs: VecDeque::new(),
             last_ms: 0,
             compacting: false,
             restored: false,
@@ -714,6 +788,9 @@ impl State {
             root_seen: false,
             insertion_off: false,
             bytes_per_token_milli: None,
+            last_tokens: None,
+            depth: 0,
+            rules: Rules::Current,
             key: found.key,
             body: a.body,
         };
@@ -733,6 +810,9 @@ impl State {
         seat.parent_thread = thread.parent.clone();
         seat.insertion_off = thread.insertion_off || thread.suspended;
         seat.bytes_per_token_milli = thread.bytes_per_token_milli;
+        seat.last_tokens = thread.last_tokens;
+        seat.depth = thread.depth;
+        seat.rules = thread.rules.clone();
         if let Some(run) = self.runs.remove(&seat.run_id) {
             // Renews the run beside its thread.
             self.runs.insert(seat.run_id.clone(), run);
