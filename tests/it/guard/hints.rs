@@ -180,7 +180,7 @@ async fn another_setting_is_for_new_threads() {
     for _ in 0..5 {
         old.turn(&world).await;
         new.turn(&world).await;
-        assert_eq!(places(&world), []);
+        assert!(places(&world).is_empty());
     }
     world
         .restart_with(|config| config.loops = Policy::of(Action::Hint))
@@ -191,7 +191,7 @@ async fn another_setting_is_for_new_threads() {
         let expected: Vec<usize> = (3..10 + turn + 1).map(|n| 2 * n).collect();
         assert_eq!(places(&world), expected);
         new.turn(&world).await;
-        assert_eq!(places(&world), [], "its thread was begun without");
+        assert!(places(&world).is_empty(), "its thread was begun without");
         newest.turn(&world).await;
     }
     assert_eq!(places(&world), [6, 8]);
