@@ -3,10 +3,46 @@
 //! Nothing is counted from request to request. The history that a client sends with each request
 //! is the evidence, so a restarted gateway or another replica finds the same; only where the
 //! provider holds the history, what it showed is carried along as a [`History`].
+//!
+//! A history is read message by message, and what is found at one depends on those before it only:
+//! a text that was put behind a message belongs there on every later turn. A step is the calls of
+//! one answer with their results; equal calls of one answer count once. When the user speaks, all
+//! counting starts again; what a harness puts in the user's mouth (see `user.rs`) and messages of
+//! the system's role do not count as that. What makes two calls equal is told in
+//! [`super::calls`], what makes a result a failure and two errors equal in `failure.rs`.
+//!
+//! - [`Detector::SameCall`]: the same call failed with the same error (numbers aside), and no
+//!   other call succeeded with something new in between. New is a call with a result that has not
+//!   been seen since the user spoke; so reading a file again changes nothing, an edit does. A
+//!   success of the call, or another error, ends it.
+//! - [`Detector::SameError`]: a tool failed with the same error, whatever its arguments, counted
+//!   once an answer, since a model that asks for several things at once has not seen the first
+//!   error. It is counted for what the calls act on (file, program), which only a success on the
+//!   same ends; and for all of it together, which any success of the tool ends. An error that says
+//!   nothing beyond having failed (`exit code 1`) is not counted: two of those need not be the same.
+//! - [`Detector::Cycle`]: the newest calls are full rounds of a block of two to four, calls and
+//!   results equal (errors without what is volatile), that is not a shorter block or one call.
+//! - [`Detector::NoProgress`]: the same call succeeded with the same result, and no call gave
+//!   anything new in between, be it a new error.
+//!
+//! Bounds: calls more than 4,096 back are forgotten, and a carried history keeps far fewer.
+
+mod carried;
+mod fold;
+mod hint;
+mod rounds;
+mod spread;
+mod stretch;
+#[cfg(test)]
+mod tests;
+mod user;
 
 use serde::{Deserialize, Serialize};
 
-use crate::provider::view::RequestView;
+pub use carried::History;
+
+use super::failure::Memory;
+use crate::provider::view::{self, RequestView};
 
 /// What kind of repetition was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -259,25 +295,33 @@ pub struct Seen {
     pub history: History,
 }
 
-/// What a history has shown so far, without its texts.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct History {}
-
-/// Remembers what results said, so that a growing conversation pays for its new end only.
+/// Remembers what results said, so that a growing conversation pays for its new end only. Of fixed
+/// size (2 MiB); to be shared.
 #[derive(Debug, Default)]
-pub struct Memo {}
+pub struct Memo {
+    memory: Memory,
+}
+
+impl Memo {
+    pub(super) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+}
 
 /// Looks at the history of a request. `from` is what the part that the provider holds has shown.
+///
+/// Where the provider holds the history, hints for the messages of this body only can be told.
 #[must_use]
 pub fn look(
-    _body: &[u8],
-    _view: &RequestView,
-    _policy: &Policy,
-    _memo: &Memo,
+    body: &[u8],
+    view: &RequestView,
+    policy: &Policy,
+    memo: &Memo,
     from: Option<&History>,
 ) -> Seen {
-    Seen {
-        history: from.cloned().unwrap_or_default(),
-        ..Seen::default()
+    let whole = view.history == view::History::Whole;
+    if whole && from.is_none() && policy.is_off() {
+        return Seen::default();
     }
+    fold::fold(body, view, policy, memo.memory(), from)
 }

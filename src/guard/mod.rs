@@ -4,5 +4,7 @@
 //! [`caps`] keeps the books of runs and keys and decides what may still be spent. Both are pure:
 //! values in, values out, time passed in. [`crate::proxy`] acts on what they say.
 
+pub mod calls;
 pub mod caps;
+mod failure;
 pub mod loops;
