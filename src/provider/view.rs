@@ -359,6 +359,25 @@ impl RequestView {
     }
 }
 
+/// A tool that a request declares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeclaredTool {
+    /// The raw JSON string (quotes included) of its name.
+    pub name: Span,
+    /// The JSON schema of its input; `None` for a tool that the provider defines.
+    pub schema: Option<Span>,
+}
+
+/// The tools that a request declares.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeclaredTools {
+    /// Those with a name, in their order.
+    pub tools: Vec<DeclaredTool>,
+    /// There may be more: a set of tools that a server brings, a search for tools, declarations
+    /// that stand elsewhere or were not understood.
+    pub open: bool,
+}
+
 /// A tool call in an answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnsweredCall {

@@ -7,6 +7,7 @@ pub mod request;
 pub mod response;
 mod stream;
 pub mod thinking;
+pub mod tools;
 mod usage;
 mod wire;
 
