@@ -94,7 +94,7 @@ impl Guard {
 }
 
 /// The word itself if it is one of `known`.
-fn bounded<'a>(word: &'a str, mut known: impl Iterator<Item = &'static str>) -> &'a str {
+fn bounded(word: &str, mut known: impl Iterator<Item = &'static str>) -> &str {
     if known.any(|one| one == word) {
         word
     } else {

@@ -208,10 +208,7 @@ fn tools_are_summed_up_and_the_one_that_fails_most_comes_first() {
         ..ToolSeen::default()
     };
     assert_eq!(store.tools(&ALL).unwrap(), [bash.clone(), read, edit]);
-    assert_eq!(
-        store.tools(&Filter { limit: 1, ..ALL }).unwrap(),
-        [bash.clone()]
-    );
+    assert_eq!(store.tools(&Filter { limit: 1, ..ALL }).unwrap(), [bash]);
     let calls = |filter: &Filter| -> Vec<(String, u64)> {
         let found = store.tools(filter).unwrap();
         found.into_iter().map(|t| (t.name, t.calls)).collect()
