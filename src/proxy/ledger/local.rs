@@ -135,6 +135,7 @@ impl Shared {
                 shared: Arc::clone(self),
                 scope,
                 tell,
+                outcome: None,
             };
             tokio::task::spawn_blocking(move || opening.look_up(now_ms));
         }
@@ -161,31 +162,34 @@ impl Shared {
     }
 }
 
-/// A scope that is being looked up. When it is dropped, however that comes, the scope is not being
-/// looked up any more.
+/// A scope that is being looked up. When this is dropped, however that comes, it is not any more.
 struct Opening {
     shared: Arc<Shared>,
     scope: Scope,
     tell: watch::Sender<Opened>,
+    outcome: Opened,
 }
 
 impl Opening {
-    fn look_up(self, now_ms: i64) {
+    fn look_up(mut self, now_ms: i64) {
         let found = self.shared.seeds.seed(&self.scope);
         self.shared.note(&found);
-        let opened = found.and_then(|Seed { spent, first_ms }| {
+        self.outcome = Some(found.and_then(|Seed { spent, first_ms }| {
             let mut state = self.shared.lock();
             state
                 .books
                 .open(self.scope.clone(), &spent, first_ms, now_ms)
                 .map_err(|Full| "there are too many runs and keys with caps at once".into())
-        });
-        self.tell.send_replace(Some(opened));
+        }));
     }
 }
 
 impl Drop for Opening {
     fn drop(&mut self) {
+        // Before anybody is told: who asks after a failure looks again, and does not hear of it.
         self.shared.lock().opening.remove(&self.scope);
+        if self.outcome.is_some() {
+            self.tell.send_replace(self.outcome.take());
+        }
     }
 }

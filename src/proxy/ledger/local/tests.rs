@@ -1,6 +1,7 @@
 //! Books of one process under many tasks.
 
 use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc;
 
 use tokio::sync::Barrier;
 
@@ -21,14 +22,17 @@ struct Counted {
     /// So many looks after those panic.
     panic: usize,
     spent: Amounts,
-    /// Held by a test until the look may end.
-    wait: Mutex<()>,
+    /// The first look ends when the other end is dropped.
+    wait: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
 impl Seeds for Counted {
     fn seed(&self, _scope: &Scope) -> Result<Seed, String> {
         let before = self.asked.fetch_add(1, Ordering::Relaxed);
-        drop(self.wait.lock());
+        let wait = self.wait.lock().unwrap().take();
+        if let Some(wait) = wait {
+            wait.recv().unwrap_err();
+        }
         if before < self.fail {
             return Err("the disk is away".into());
         }
@@ -160,7 +164,11 @@ async fn requests_that_come_at_once_for_a_new_scope_share_one_look_and_lose_no_h
 
 #[tokio::test]
 async fn who_leaves_during_the_look_does_not_end_it_for_the_others() {
-    let seeds = Arc::new(Counted::default());
+    let (slow, wait) = mpsc::channel();
+    let seeds = Arc::new(Counted {
+        wait: Mutex::new(Some(wait)),
+        ..Counted::default()
+    });
     let books = Arc::new(LocalBooks::new(seeds.clone(), LEVELS.to_vec()));
     let first = {
         let books = books.clone();
@@ -170,15 +178,11 @@ async fn who_leaves_during_the_look_does_not_end_it_for_the_others() {
         let books = books.clone();
         tokio::spawn(async move { granted(books.reserve(ask("r", dollars(10), 1)).await) })
     };
-    {
-        #[allow(clippy::await_holding_lock)] // The look, in a thread of its own, waits for it.
-        let slow = seeds.wait.lock().unwrap();
-        while seeds.asked.load(Ordering::Relaxed) == 0 {
-            tokio::task::yield_now().await;
-        }
-        first.abort();
-        drop(slow);
+    while seeds.asked.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
     }
+    first.abort();
+    drop(slow);
     assert!(first.await.unwrap_err().is_cancelled());
     assert!(second.await.unwrap().is_some());
     assert_eq!(figures(&books, "r"), (0, 1));
@@ -232,7 +236,7 @@ async fn the_ledger_tells_levels_at_once_and_only_once() {
     let mut levels = Vec::new();
     for _ in 0..4 {
         let hold = granted(ledger.reserve(ask("r", dollars(100), 25)).await).unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, told) = mpsc::channel();
         ledger.settle(hold, used(25), false, AT, move |crossings| {
             tell.send(crossings).unwrap();
         });
