@@ -16,6 +16,7 @@ use super::keep_warm::Held;
 use super::ledger::Hold;
 use super::warm::Lead;
 use crate::guard::loops::History;
+use crate::guard::schema::Declared;
 use crate::prompt_cache::chain::Hash;
 use crate::prompt_cache::diagnosis;
 use crate::provider::view::{Answer, AnsweredCall, Ttl};
@@ -82,6 +83,8 @@ struct Open {
     hold: Option<Hold>,
     /// What a history that the provider holds has shown so far.
     history: Option<History>,
+    /// The tools that it declares.
+    declared: Option<Arc<Declared>>,
     /// What the head of the answer tells besides.
     headers: Vec<(&'static HeaderName, HeaderValue)>,
     /// What is known of its model, once it has been priced.
@@ -139,6 +142,7 @@ impl Account {
             again: None,
             hold: None,
             history: None,
+            declared: None,
             headers: Vec::new(),
             facts: None,
         };
@@ -254,6 +258,13 @@ impl Account {
         }
     }
 
+    /// The tools that the request declares, by which the calls of its answer are judged.
+    pub(super) fn declares(&mut self, declared: Option<Arc<Declared>>) {
+        if let Some(open) = &mut self.open {
+            open.declared = declared;
+        }
+    }
+
     /// Tells the client something in a header of the answer.
     pub(super) fn tell(&mut self, name: &'static HeaderName, value: Option<HeaderValue>) {
         if let (Some(open), Some(value)) = (&mut self.open, value) {
@@ -365,6 +376,7 @@ impl Account {
             shared: shared.clone(),
             open,
             answer,
+            ended_ms: now_ms,
             written: None,
         })
     }
@@ -386,6 +398,8 @@ struct Closing {
     shared: Arc<Shared>,
     open: Box<Open>,
     answer: Option<Answer>,
+    /// When it ended, UTC milliseconds.
+    ended_ms: i64,
     /// What it came to, once it has been written.
     written: Option<Booked>,
 }
@@ -417,6 +431,24 @@ impl Closing {
         shared
             .metrics
             .turn(record, facts.as_ref().and_then(|f| f.label.as_ref()));
+        let calls = self.answer.as_ref().map_or(&[][..], |a| &a.calls);
+        if open.seat.is_some() {
+            for call in calls {
+                let wrong = open.declared.as_ref().filter(|_| call.complete);
+                let wrong = wrong.and_then(|declared| {
+                    let whole = call.input.len() as u64 == call.input_bytes;
+                    declared.check(&call.name, &call.input, whole)
+                });
+                shared
+                    .metrics
+                    .call(if call.complete { "asked" } else { "incomplete" });
+                if let Some(wrong) = wrong {
+                    shared.metrics.call(wrong);
+                }
+                let asked = call_record(shared, record, call, wrong, self.ended_ms);
+                shared.recorder.call(asked);
+            }
+        }
         super::line::log(record);
         guard::digest(shared, record);
         self.written = Some(Booked {
@@ -627,14 +659,6 @@ impl Open {
         let record = &self.record;
         let ok = record.outcome == Outcome::Ok;
         let calls = answer.map_or(&[][..], |a| &a.calls);
-        for call in calls {
-            shared
-                .metrics
-                .call(if call.complete { "asked" } else { "incomplete" });
-            shared
-                .recorder
-                .call(call_record(shared, record, call, now_ms));
-        }
         let asked = calls.iter().filter(|c| c.complete).map(|call| AskedCall {
             id: call.id.clone(),
             prompts: parents::prompts(&call.input)
@@ -646,10 +670,10 @@ impl Open {
             .usage
             .prompt()
             .filter(|n| *n > 0 && record.usage_complete);
-        if let (Some(history), Some(id), true) =
+        if let (Some(mut history), Some(id), true) =
             (self.history.take(), record.response_id.clone(), ok)
         {
-            //MERGE history.answered(calls);
+            history.answered(calls);
             shared.guards.remember(id, history);
         }
         shared.registry.answered(
@@ -672,6 +696,7 @@ fn call_record(
     shared: &Shared,
     record: &TurnRecord,
     call: &AnsweredCall,
+    wrong: Option<&'static str>,
     now_ms: i64,
 ) -> ToolCallRecord {
     ToolCallRecord {
@@ -690,7 +715,7 @@ fn call_record(
         },
         latency_ms: None,
         result_bytes: None,
-        wrong: None,
+        wrong,
         retries: 0,
     }
 }

@@ -110,6 +110,7 @@ pub fn prepare(
     let mut chain = shared.hasher.chain(&decoded, &view, &scope);
     place::place(shared, account, asking, &decoded, &view, &chain);
     place::settle_results(shared, account, &decoded, &view);
+    account.declares(shared.guards.declared(&decoded, &view, &chain));
     match loops::judge(shared, account, &decoded, &view) {
         Err(stop) => {
             prepared.stop = Some(stop);

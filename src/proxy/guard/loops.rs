@@ -44,10 +44,7 @@ pub(in crate::proxy) fn judge(
     if policy.is_off() {
         return Ok(Vec::new());
     }
-    let before = match &view.history {
-        History::Continues(answer) => shared.guards.history(answer),
-        History::Whole | History::Opened => None,
-    };
+    let before = shared.guards.before(view);
     let seen = look(body, view, &policy, &shared.guards.memo, before.as_deref());
     if view.history != History::Whole {
         account.carry(seen.history);

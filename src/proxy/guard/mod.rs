@@ -16,7 +16,12 @@ use super::Shared;
 use super::account::Account;
 use super::ledger::Ledger;
 use crate::bounded::Bounded;
+use crate::guard::calls::{Newest, results};
 use crate::guard::loops::{History, Memo};
+use crate::guard::schema::{Declared, Schemas};
+use crate::prompt_cache::chain::Chain;
+use crate::provider::anthropic;
+use crate::provider::view::{self, Block, BlockKind, RequestView, Section};
 use crate::trace::AlertSender;
 
 /// The status of refusals for a request's application.
@@ -39,6 +44,7 @@ pub struct Guards {
     /// Where alerts go.
     pub alerts: AlertSender,
     memo: Memo,
+    schemas: Schemas,
     histories: Mutex<Bounded<String, Arc<History>>>,
     unenforced: Mutex<HashSet<(String, String)>>,
 }
@@ -51,6 +57,7 @@ impl Guards {
             ledger,
             alerts,
             memo: Memo::default(),
+            schemas: Schemas::new(),
             histories: Mutex::new(Bounded::new(MAX_HISTORIES)),
             unenforced: Mutex::default(),
         }
@@ -63,6 +70,44 @@ impl Guards {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         histories.get(answer).cloned()
+    }
+
+    /// What the newest turn of a conversation brings.
+    pub(in crate::proxy) fn newest(&self, body: &[u8], view: &RequestView) -> Newest {
+        let before = self.before(view);
+        results(body, view, &self.memo, before.as_deref())
+    }
+
+    /// The tools that a request declares; `None` where it declares none.
+    pub(in crate::proxy) fn declared(
+        &self,
+        body: &[u8],
+        view: &RequestView,
+        chain: &Chain,
+    ) -> Option<Arc<Declared>> {
+        let tools = |block: &&Block| block.section == Section::Tools;
+        let last = view
+            .blocks
+            .iter()
+            .take_while(tools)
+            .count()
+            .checked_sub(1)?;
+        // What may bring further tools stands among the messages as well.
+        let unknown = view
+            .blocks
+            .iter()
+            .any(|block| block.section == Section::Messages && block.kind == BlockKind::Other);
+        let key = u128::from_le_bytes(*chain.at.get(last)?) ^ u128::from(unknown);
+        let read = || Declared::read(body, &anthropic::tools::declared(body, view));
+        Some(self.schemas.get_or_read(key, read))
+    }
+
+    /// What the part of a conversation that the provider holds has shown.
+    fn before(&self, view: &RequestView) -> Option<Arc<History>> {
+        match &view.history {
+            view::History::Continues(answer) => self.history(answer),
+            view::History::Whole | view::History::Opened => None,
+        }
     }
 
     /// Remembers what a conversation has shown up to an answer.

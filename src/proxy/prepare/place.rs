@@ -179,24 +179,26 @@ impl Search for Looking<'_> {
     }
 }
 
-/// Closes the calls whose results this request brings.
+/// Closes the calls whose results this request brings, and those that it leaves behind.
 pub(super) fn settle_results(shared: &Shared, account: &Account, body: &[u8], view: &RequestView) {
     let Some(seat) = account.seat() else { return };
-    let spoken = view
-        .messages
-        .iter()
-        .rposition(|m| m.role == Role::Assistant);
-    let newest = view.messages.iter().skip(spoken.map_or(0, |i| i + 1));
-    let results = newest
-        .flat_map(|message| blocks_of(view, message.blocks.clone()))
-        .filter(|block| block.kind == BlockKind::ToolResult);
-    for block in results {
-        let Some(id) = block.call_id else { continue };
-        let id = json::unescape(id.of(body));
-        let failed = block.is_error == Some(true);
+    let newest = shared.guards.newest(body, view);
+    let answered = newest.results.into_iter().map(|result| {
+        let status = match result.failed {
+            true => CallStatus::Failed,
+            false => CallStatus::Ok,
+        };
+        (result.call_id, status, Some(result.bytes), result.retries)
+    });
+    let left = newest.unanswered.into_iter();
+    let left = left.map(|id| (id, CallStatus::Unanswered, None, 0));
+    for (id, status, result_bytes, retries) in answered.chain(left) {
         let known = shared.registry.settle(seat, &id, shared.clock.utc_ms());
         if known.is_some() {
-            shared.metrics.call(if failed { "failed" } else { "ok" });
+            shared.metrics.call(status.as_str());
+        } else if status == CallStatus::Unanswered {
+            // It was told before, or the conversation is older than what is remembered.
+            continue;
         }
         // A call that an earlier process saw asked waits in the store; how long it took is unknown.
         let (run, thread, latency_ms) = known.map_or_else(
@@ -207,14 +209,10 @@ pub(super) fn settle_results(shared: &Shared, account: &Account, body: &[u8], vi
             run_id: run.to_string(),
             thread_id: thread.to_string(),
             call_id: account::call_id(&id),
-            status: if failed {
-                CallStatus::Failed
-            } else {
-                CallStatus::Ok
-            },
-            latency_ms,
-            result_bytes: Some(u64::from(block.content.unwrap_or(block.span).len())),
-            retries: 0,
+            status,
+            latency_ms: latency_ms.filter(|_| status != CallStatus::Unanswered),
+            result_bytes,
+            retries,
         });
     }
 }

@@ -35,7 +35,7 @@ impl Inside {
             upstream: Some(upstream.url()),
             data_dir: Some(dir.path().join("data")),
             cache: Some(policy.into()),
-            ..prefixgate::config::Options::default()
+            ..Default::default()..prefixgate::config::Options::default()
         })
         .unwrap();
         let gateway = runtime
