@@ -64,7 +64,11 @@ impl Call {
             return None;
         }
         let tool = xxh3_64(call.name.as_bytes());
-        let input = if call.input.is_empty() { b"{}" } else { &call.input[..] };
+        let input = if call.input.is_empty() {
+            b"{}"
+        } else {
+            &call.input[..]
+        };
         let mut key = pair(tool, hash_of_json(input, false));
         // Of an input that was cut, the length is what is left of the rest.
         if call.input_bytes > call.input.len() as u64 {

@@ -209,7 +209,9 @@ fn failed(text: &[u8]) -> bool {
     let exit = if json {
         // Line ends inside of strings of JSON are escapes.
         let lines = |text: &str| exit_code(&text.replace("\\n", "\n"));
-        json_exit(&tail).or_else(|| lines(&tail)).or_else(|| lines(head))
+        json_exit(&tail)
+            .or_else(|| lines(&tail))
+            .or_else(|| lines(head))
     } else {
         exit_code(&tail).or_else(|| exit_code(head))
     };
@@ -218,10 +220,38 @@ fn failed(text: &[u8]) -> bool {
 
 /// Words for errno that tools print first.
 const ERRNO: [&str; 32] = [
-    "EACCES", "EADDRINUSE", "EAGAIN", "EAI_AGAIN", "EBADF", "EBUSY", "ECONNABORTED",
-    "ECONNREFUSED", "ECONNRESET", "EEXIST", "EHOSTUNREACH", "EINVAL", "EIO", "EISDIR", "ELOOP",
-    "EMFILE", "ENAMETOOLONG", "ENETUNREACH", "ENOENT", "ENOMEM", "ENOSPC", "ENOTCONN", "ENOTDIR",
-    "ENOTEMPTY", "ENOTFOUND", "ENOTSUP", "EPERM", "EPIPE", "EROFS", "ETIMEDOUT", "ETXTBSY", "EXDEV",
+    "EACCES",
+    "EADDRINUSE",
+    "EAGAIN",
+    "EAI_AGAIN",
+    "EBADF",
+    "EBUSY",
+    "ECONNABORTED",
+    "ECONNREFUSED",
+    "ECONNRESET",
+    "EEXIST",
+    "EHOSTUNREACH",
+    "EINVAL",
+    "EIO",
+    "EISDIR",
+    "ELOOP",
+    "EMFILE",
+    "ENAMETOOLONG",
+    "ENETUNREACH",
+    "ENOENT",
+    "ENOMEM",
+    "ENOSPC",
+    "ENOTCONN",
+    "ENOTDIR",
+    "ENOTEMPTY",
+    "ENOTFOUND",
+    "ENOTSUP",
+    "EPERM",
+    "EPIPE",
+    "EROFS",
+    "ETIMEDOUT",
+    "ETXTBSY",
+    "EXDEV",
 ];
 
 fn opens_as_error(text: &str) -> bool {
@@ -264,8 +294,7 @@ fn opens_as_error(text: &str) -> bool {
         return line.contains("panicked at");
     }
     let named = ["Error", "Exception"].iter().any(|end| word.ends_with(end));
-    (named && (ends_here(rest) || rest.starts_with(" [")))
-        || ERRNO.contains(&word)
+    (named && (ends_here(rest) || rest.starts_with(" ["))) || ERRNO.contains(&word)
 }
 
 /// What stands behind a code that qualifies an error: `[E1]`, `(404)`, ` TS2304`.
@@ -275,7 +304,9 @@ fn behind_code(rest: &str) -> &str {
         Some('[') => ']',
         Some('(') => ')',
         _ => {
-            let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
+            let end = rest
+                .find(|c: char| !c.is_ascii_alphanumeric())
+                .unwrap_or(rest.len());
             let has_digit = rest[..end].bytes().any(|byte| byte.is_ascii_digit());
             return if has_digit { &rest[end..] } else { rest };
         }
@@ -410,8 +441,16 @@ fn json_members(text: &[u8], exit: &mut Option<i64>) -> Result<bool, &'static st
 
 /// The last exit code among the members of JSON at the end of a text.
 fn json_exit(text: &str) -> Option<i64> {
-    const KEYS: [&str; 4] = ["\"returncode\"", "\"return_code\"", "\"exit_code\"", "\"exitCode\""];
-    let last = KEYS.iter().filter_map(|key| Some(text.rfind(key)? + key.len())).max()?;
+    const KEYS: [&str; 4] = [
+        "\"returncode\"",
+        "\"return_code\"",
+        "\"exit_code\"",
+        "\"exitCode\"",
+    ];
+    let last = KEYS
+        .iter()
+        .filter_map(|key| Some(text.rfind(key)? + key.len()))
+        .max()?;
     let rest = text[last..].trim_start_matches([' ', ':']);
     leading_number(rest).map(|(code, _)| code)
 }

@@ -55,7 +55,9 @@ pub fn results(body: &[u8], view: &RequestView, memo: &Memo, from: Option<&Histo
     let begin = answer.map_or(0, |at| at + 1);
     let blocks = |at: usize| {
         let range = view.messages[at].blocks.clone();
-        view.blocks.get(range.start as usize..range.end as usize).unwrap_or_default()
+        view.blocks
+            .get(range.start as usize..range.end as usize)
+            .unwrap_or_default()
     };
     let newest = || (begin..view.messages.len()).filter(|at| view.messages[*at].role == Role::User);
     let mut asked = match (answer, from) {
@@ -76,7 +78,9 @@ pub fn results(body: &[u8], view: &RequestView, memo: &Memo, from: Option<&Histo
         let (BlockKind::ToolResult, Some(call)) = (block.kind, id(body, block)) else {
             continue;
         };
-        let asked = asked.iter_mut().find(|asked| asked.id == call && !asked.answered);
+        let asked = asked
+            .iter_mut()
+            .find(|asked| asked.id == call && !asked.answered);
         let retries = asked.map_or(0, |asked| {
             asked.answered = true;
             asked.failures
@@ -104,14 +108,19 @@ fn text(body: &[u8], block: &Block) -> String {
 
 /// The calls of an answer in the body.
 fn asked(body: &[u8], blocks: &[Block]) -> Vec<Asked> {
-    let calls = blocks.iter().filter(|block| block.kind == BlockKind::ToolUse);
+    let calls = blocks
+        .iter()
+        .filter(|block| block.kind == BlockKind::ToolUse);
     let calls = calls.filter_map(|block| {
         Some(Asked {
             id: id(body, block)?,
             text: text(body, block),
             key: Call::of(body, block).map(|call| call.key),
             failures: 0,
-            name: block.name.map(|name| name.of(body).to_vec()).unwrap_or_default(),
+            name: block
+                .name
+                .map(|name| name.of(body).to_vec())
+                .unwrap_or_default(),
             input: length(block),
             answered: false,
         })
@@ -151,7 +160,9 @@ fn count_failures(
         for block in view.blocks.get(range).unwrap_or_default() {
             match (message.role, block.kind) {
                 (Role::Assistant, BlockKind::ToolUse) => {
-                    let (Some(id), Some(key)) = (id_of_equal(body, block, asked), Call::of(body, block)) else {
+                    let (Some(id), Some(key)) =
+                        (id_of_equal(body, block, asked), Call::of(body, block))
+                    else {
                         continue;
                     };
                     if asked.iter().any(|asked| asked.key == Some(key.key)) {
@@ -169,7 +180,11 @@ fn count_failures(
                     let (_, key) = open.remove(at);
                     let failed = content(body, block).failed(memory);
                     for call in asked.iter_mut().filter(|call| call.key == Some(key)) {
-                        call.failures = if failed { call.failures.saturating_add(1) } else { 0 };
+                        call.failures = if failed {
+                            call.failures.saturating_add(1)
+                        } else {
+                            0
+                        };
                     }
                 }
                 _ => {}
@@ -183,7 +198,10 @@ fn id_of_equal(body: &[u8], block: &Block, asked: &[Asked]) -> Option<u64> {
     let name = block.name?.of(body);
     let length = length(block);
     let alike = asked.iter().any(|asked| {
-        let differs = asked.input.zip(length).is_some_and(|(one, other)| one != other);
+        let differs = asked
+            .input
+            .zip(length)
+            .is_some_and(|(one, other)| one != other);
         !differs && asked.name == name
     });
     if alike { id(body, block) } else { None }

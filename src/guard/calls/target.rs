@@ -65,7 +65,9 @@ fn words(list: &[u8]) -> Option<String> {
         words.push(line(walk.skip().ok()?.of(list)));
     }
     let shell = words.first().is_some_and(|word| word.ends_with("sh"));
-    let inline = words.get(1).is_some_and(|word| word.starts_with('-') && word.ends_with('c'));
+    let inline = words
+        .get(1)
+        .is_some_and(|word| word.starts_with('-') && word.ends_with('c'));
     Some(if shell && inline && words.len() == 3 {
         words.swap_remove(2)
     } else {
@@ -77,19 +79,27 @@ fn words(list: &[u8]) -> Option<String> {
 fn program(line: &str) -> Option<u64> {
     let mut rest = line.trim_start();
     loop {
-        let end = rest.find(|c: char| c.is_whitespace() || c == ';').unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| c.is_whitespace() || c == ';')
+            .unwrap_or(rest.len());
         let (word, behind) = rest.split_at(end);
         let behind = behind.trim_start();
         let name = word.split('=').next().unwrap_or(word);
-        let named = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        let named =
+            !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         let assigns = named && word.contains('=');
         if matches!(word, "cd" | "pushd") {
-            let next = behind.find("&&").map(|at| at + 2).or(behind.find(';').map(|at| at + 1));
+            let next = behind
+                .find("&&")
+                .map(|at| at + 2)
+                .or(behind.find(';').map(|at| at + 1));
             let Some(next) = next else {
                 return Some(xxh3_64(word.as_bytes()));
             };
             rest = behind[next..].trim_start();
-        } else if !behind.is_empty() && (assigns || matches!(word, "sudo" | "env" | "time" | "nohup")) {
+        } else if !behind.is_empty()
+            && (assigns || matches!(word, "sudo" | "env" | "time" | "nohup"))
+        {
             rest = behind;
         } else {
             return (!word.is_empty()).then(|| xxh3_64(word.as_bytes()));

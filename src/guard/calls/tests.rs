@@ -4,13 +4,20 @@ use crate::provider::anthropic::request::view;
 
 fn newest(messages: &str) -> Newest {
     let body = format!(r#"{{"messages":[{{"role":"user","content":"go"}},{messages}]}}"#);
-    results(body.as_bytes(), &view(body.as_bytes()).unwrap(), &Memo::default(), None)
+    results(
+        body.as_bytes(),
+        &view(body.as_bytes()).unwrap(),
+        &Memo::default(),
+        None,
+    )
 }
 
 fn asks(calls: &[(&str, &str, &str)]) -> String {
     let calls: Vec<String> = calls
         .iter()
-        .map(|(id, name, input)| format!(r#"{{"type":"tool_use","id":"{id}","name":"{name}","input":{input}}}"#))
+        .map(|(id, name, input)| {
+            format!(r#"{{"type":"tool_use","id":"{id}","name":"{name}","input":{input}}}"#)
+        })
         .collect();
     format!(r#"{{"role":"assistant","content":[{}]}}"#, calls.join(","))
 }
@@ -18,20 +25,33 @@ fn asks(calls: &[(&str, &str, &str)]) -> String {
 fn gets(results: &[(&str, &str)]) -> String {
     let results: Vec<String> = results
         .iter()
-        .map(|(id, text)| format!(r#"{{"type":"tool_result","tool_use_id":"{id}","content":"{text}"}}"#))
+        .map(|(id, text)| {
+            format!(r#"{{"type":"tool_result","tool_use_id":"{id}","content":"{text}"}}"#)
+        })
         .collect();
     format!(r#"{{"role":"user","content":[{}]}}"#, results.join(","))
 }
 
 #[test]
 fn results_of_the_newest_turn_know_how_often_the_call_had_failed_right_before() {
-    let step = |id: &str, input: &str, text: &str| asks(&[(id, "r", input)]) + "," + &gets(&[(id, text)]);
+    let step =
+        |id: &str, input: &str, text: &str| asks(&[(id, "r", input)]) + "," + &gets(&[(id, text)]);
     let retries = |texts: &[&str]| {
         let steps: Vec<String> = texts
             .iter()
             .enumerate()
             // White space is no other call.
-            .map(|(at, text)| step(&format!("c{at}"), if at % 2 == 0 { r#"{"p":1}"# } else { r#"{ "p": 1 }"# }, text))
+            .map(|(at, text)| {
+                step(
+                    &format!("c{at}"),
+                    if at % 2 == 0 {
+                        r#"{"p":1}"#
+                    } else {
+                        r#"{ "p": 1 }"#
+                    },
+                    text,
+                )
+            })
             .collect();
         let found = newest(&steps.join(","));
         let last = found.results.last().unwrap().clone();
@@ -42,7 +62,10 @@ fn results_of_the_newest_turn_know_how_often_the_call_had_failed_right_before() 
     assert_eq!(retries(&["Error: x", "Error: y"]), (true, 1));
     assert_eq!(retries(&["Error: x", "Error: y", "fine"]), (false, 2));
     assert_eq!(retries(&["Error: x", "fine", "Error: y"]), (true, 0));
-    let other = [step("a", r#"{"p":1}"#, "Error: x"), step("b", r#"{"p":2}"#, "Error: x")];
+    let other = [
+        step("a", r#"{"p":1}"#, "Error: x"),
+        step("b", r#"{"p":2}"#, "Error: x"),
+    ];
     assert_eq!(newest(&other.join(",")).results[0].retries, 0);
 }
 
@@ -53,7 +76,11 @@ fn ids_are_unescaped_and_every_result_is_told_in_its_order() {
         asks(&[(r"a\u002f1", "r", "{}"), ("b", "s", "{}")]),
         gets(&[("b", "fine"), ("a/1", "ENOENT: x"), ("unknown", "Error: x")]),
     ));
-    let told: Vec<_> = found.results.iter().map(|r| (r.call_id.as_str(), r.failed)).collect();
+    let told: Vec<_> = found
+        .results
+        .iter()
+        .map(|r| (r.call_id.as_str(), r.failed))
+        .collect();
     assert_eq!(told, [("b", false), ("a/1", true), ("unknown", true)]);
     assert!(found.unanswered.is_empty());
 }
@@ -61,21 +88,41 @@ fn ids_are_unescaped_and_every_result_is_told_in_its_order() {
 #[test]
 fn f01_calls_without_a_result_are_told_once_the_conversation_went_on() {
     let two = asks(&[("a", "r", "{}"), (r"b\n", "s", "{}")]);
-    assert_eq!(newest(&format!("{two},{}", gets(&[("a", "x")]))).unanswered, ["b\n"]);
-    assert_eq!(newest(&format!(r#"{two},{{"role":"user","content":"hm"}}"#)).unanswered, ["a", "b\n"]);
+    assert_eq!(
+        newest(&format!("{two},{}", gets(&[("a", "x")]))).unanswered,
+        ["b\n"]
+    );
+    assert_eq!(
+        newest(&format!(r#"{two},{{"role":"user","content":"hm"}}"#)).unanswered,
+        ["a", "b\n"]
+    );
     // Results may come in several messages.
     let apart = format!("{two},{},{}", gets(&[("a", "x")]), gets(&[(r"b\n", "y")]));
-    assert_eq!((newest(&apart).unanswered.len(), newest(&apart).results.len()), (0, 2));
+    assert_eq!(
+        (
+            newest(&apart).unanswered.len(),
+            newest(&apart).results.len()
+        ),
+        (0, 2)
+    );
     // Nothing has gone on yet; and older ones do not matter any more.
     assert!(newest(&two).unanswered.is_empty());
-    let later = format!("{two},{},{},{}", gets(&[("a", "x")]), asks(&[("c", "r", "{}")]), gets(&[("c", "x")]));
+    let later = format!(
+        "{two},{},{},{}",
+        gets(&[("a", "x")]),
+        asks(&[("c", "r", "{}")]),
+        gets(&[("c", "x")])
+    );
     assert!(newest(&later).unanswered.is_empty());
 }
 
 #[test]
 fn inputs_are_equal_but_for_white_space_between_tokens() {
     let hash = |raw: &str| hash_of_json(raw.as_bytes(), false);
-    assert_eq!(hash("{ \"a\" :\n [1, 2] }"), hash_of_json(br#"{"a":[1,2]}"#, true));
+    assert_eq!(
+        hash("{ \"a\" :\n [1, 2] }"),
+        hash_of_json(br#"{"a":[1,2]}"#, true)
+    );
     assert_ne!(hash(r#"{"a":"x y"}"#), hash(r#"{"a":"xy"}"#));
     assert_eq!(hash(r#"{"a":"\" x" }"#), hash(r#"{"a":"\" x"}"#));
     // Cut short in any place.
@@ -88,15 +135,34 @@ fn inputs_are_equal_but_for_white_space_between_tokens() {
 #[test]
 fn what_a_call_acts_on_is_read_from_its_input() {
     let same = |one: &str, other: &str| {
-        target::of(one.as_bytes()).is_some() && target::of(one.as_bytes()) == target::of(other.as_bytes())
+        target::of(one.as_bytes()).is_some()
+            && target::of(one.as_bytes()) == target::of(other.as_bytes())
     };
-    assert!(same(r#"{"old":"x","file_path":"a.rs"}"#, r#"{"file_path":"a.rs","old":"y"}"#));
+    assert!(same(
+        r#"{"old":"x","file_path":"a.rs"}"#,
+        r#"{"file_path":"a.rs","old":"y"}"#
+    ));
     assert!(!same(r#"{"path":"a.rs"}"#, r#"{"path":"b.rs"}"#));
-    assert!(same(r#"{"command":"cargo test -p a"}"#, r#"{"command":"cd /x && RUST_LOG=1 cargo build"}"#));
-    assert!(same(r#"{"cmd":["bash","-lc","cargo test"]}"#, r#"{"command":["cargo","build"]}"#));
+    assert!(same(
+        r#"{"command":"cargo test -p a"}"#,
+        r#"{"command":"cd /x && RUST_LOG=1 cargo build"}"#
+    ));
+    assert!(same(
+        r#"{"cmd":["bash","-lc","cargo test"]}"#,
+        r#"{"command":["cargo","build"]}"#
+    ));
     assert!(!same(r#"{"command":"ls"}"#, r#"{"command":"rm x"}"#));
     assert!(!same(r#"{"command":"cargo"}"#, r#"{"path":"cargo"}"#));
-    for none in ["{}", "[]", "", "{", r#"{"path":1}"#, r#"{"q":"path"}"#, r#"{"command":7}"#, r#"{"command":""}"#] {
+    for none in [
+        "{}",
+        "[]",
+        "",
+        "{",
+        r#"{"path":1}"#,
+        r#"{"q":"path"}"#,
+        r#"{"command":7}"#,
+        r#"{"command":""}"#,
+    ] {
         assert_eq!(target::of(none.as_bytes()), None, "{none}");
     }
 }

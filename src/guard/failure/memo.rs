@@ -39,7 +39,10 @@ impl Memory {
     pub(super) fn get(&self, hash: u64) -> Option<Said> {
         let (shard, pair) = self.place(hash);
         let slots = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = slots.get(pair)?.iter().find(|slot| slot.state.used && slot.hash == hash)?;
+        let slot = slots
+            .get(pair)?
+            .iter()
+            .find(|slot| slot.state.used && slot.hash == hash)?;
         let error = slot.state.error.then_some(Error {
             strict: slot.strict,
             loose: slot.loose,
@@ -105,14 +108,23 @@ mod tests {
             assert_eq!(memory.get(hash), Some(said(hash + 1)));
         }
         let slots = |shard: &Mutex<Vec<[Slot; 2]>>| shard.lock().unwrap().len();
-        assert_eq!(memory.shards.iter().map(slots).sum::<usize>(), SHARDS * PAIRS);
+        assert_eq!(
+            memory.shards.iter().map(slots).sum::<usize>(),
+            SHARDS * PAIRS
+        );
     }
 
     #[test]
     fn two_that_share_a_place_are_both_remembered() {
         let memory = Memory::default();
-        let fine = Said { failed: false, error: None };
-        let other = Said { failed: true, error: None };
+        let fine = Said {
+            failed: false,
+            error: None,
+        };
+        let other = Said {
+            failed: true,
+            error: None,
+        };
         memory.put(1, fine);
         memory.put(1 + PAIRS as u64, other);
         assert_eq!(memory.get(1), Some(fine));

@@ -18,7 +18,9 @@ fn colour(text: &[u8]) -> usize {
     if !text.starts_with(b"\x1b[") {
         return usize::from(text.first() == Some(&0x1b));
     }
-    let end = text[2..].iter().position(|byte| (0x40..=0x7e).contains(byte));
+    let end = text[2..]
+        .iter()
+        .position(|byte| (0x40..=0x7e).contains(byte));
     end.map_or(text.len(), |end| end + 3)
 }
 
@@ -57,13 +59,17 @@ pub(super) fn strict(text: &[u8], limit: usize) -> Vec<u8> {
             continue;
         }
         if std::mem::take(&mut line_start) && is_of_harness(rest) {
-            at += rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+            at += rest
+                .iter()
+                .position(|byte| *byte == b'\n')
+                .unwrap_or(rest.len());
             continue;
         }
         if std::mem::take(&mut gap) && !out.is_empty() {
             out.push(b' ');
         }
-        let glued = at > 0 && (text[at - 1].is_ascii_alphanumeric() || b"/._-~".contains(&text[at - 1]));
+        let glued =
+            at > 0 && (text[at - 1].is_ascii_alphanumeric() || b"/._-~".contains(&text[at - 1]));
         let (used, instead) = token(rest, glued);
         match instead {
             Some(Instead::All(word)) => out.extend_from_slice(word),
@@ -98,7 +104,11 @@ fn is_of_harness(line: &[u8]) -> bool {
 fn token(text: &[u8], glued: bool) -> (usize, Option<Instead>) {
     if text[0] == b'/' {
         let used = if glued { 0 } else { temporary(text) };
-        return if used > 0 { (used, Some(Instead::All(PATH))) } else { (1, None) };
+        return if used > 0 {
+            (used, Some(Instead::All(PATH)))
+        } else {
+            (1, None)
+        };
     }
     if !text[0].is_ascii_alphanumeric() {
         return (1, None);
@@ -134,12 +144,16 @@ fn token(text: &[u8], glued: bool) -> (usize, Option<Instead>) {
 }
 
 fn word(text: &[u8]) -> usize {
-    let end = text.iter().position(|byte| !(byte.is_ascii_alphanumeric() || *byte == b'_'));
+    let end = text
+        .iter()
+        .position(|byte| !(byte.is_ascii_alphanumeric() || *byte == b'_'));
     end.unwrap_or(text.len())
 }
 
 fn letters(text: &[u8]) -> usize {
-    text.iter().take_while(|byte| byte.is_ascii_alphabetic()).count()
+    text.iter()
+        .take_while(|byte| byte.is_ascii_alphabetic())
+        .count()
 }
 
 fn digits(text: &[u8]) -> usize {
@@ -217,7 +231,10 @@ fn is_id(word: &[u8]) -> bool {
 fn date(text: &[u8]) -> usize {
     let shape = |at: usize| text.get(at).is_some_and(u8::is_ascii_digit);
     let sound = (0..4).chain(5..7).chain(8..10).all(shape)
-        && matches!((text.get(4), text.get(7)), (Some(b'-'), Some(b'-')) | (Some(b'/'), Some(b'/')));
+        && matches!(
+            (text.get(4), text.get(7)),
+            (Some(b'-'), Some(b'-')) | (Some(b'/'), Some(b'/'))
+        );
     if !sound || shape(10) {
         return 0;
     }
@@ -233,7 +250,9 @@ fn clock(text: &[u8]) -> usize {
 /// `hh:mm:ss` with fraction and zone; `hh:mm` only where seconds may be left out, or before am, pm.
 fn time_of_day(text: &[u8], with_seconds: bool) -> usize {
     let pair = |at: usize| {
-        let two = text.get(at..at + 2).filter(|two| two.iter().all(u8::is_ascii_digit));
+        let two = text
+            .get(at..at + 2)
+            .filter(|two| two.iter().all(u8::is_ascii_digit));
         two.is_some_and(|two| two[0] < b'6') && !text.get(at + 2).is_some_and(u8::is_ascii_digit)
     };
     let hour = digits(text);
@@ -249,9 +268,9 @@ fn time_of_day(text: &[u8], with_seconds: bool) -> usize {
         }
     } else {
         let half = text[at..].strip_prefix(b" ").unwrap_or(&text[at..]);
-        let named = half.get(..2).is_some_and(|two| {
-            two.eq_ignore_ascii_case(b"am") || two.eq_ignore_ascii_case(b"pm")
-        });
+        let named = half
+            .get(..2)
+            .is_some_and(|two| two.eq_ignore_ascii_case(b"am") || two.eq_ignore_ascii_case(b"pm"));
         if with_seconds && !named {
             return 0;
         }
@@ -259,7 +278,9 @@ fn time_of_day(text: &[u8], with_seconds: bool) -> usize {
     match text.get(at) {
         Some(b'Z' | b'z') => at + 1,
         Some(b'+' | b'-') => {
-            let zone = text[at + 1..].iter().take_while(|b| b.is_ascii_digit() || **b == b':');
+            let zone = text[at + 1..]
+                .iter()
+                .take_while(|b| b.is_ascii_digit() || **b == b':');
             match zone.count() {
                 zone @ (4 | 5) => at + 1 + zone,
                 _ => at,
@@ -297,7 +318,11 @@ fn calendar(text: &[u8]) -> usize {
         let day = day(rest);
         let gap = day + rest.get(day..).map_or(0, blanks);
         let month = named(&rest[gap..], &MONTHS);
-        if day > 0 && gap > day && month > 0 { gap + month } else { 0 }
+        if day > 0 && gap > day && month > 0 {
+            gap + month
+        } else {
+            0
+        }
     };
     if used > 0 { at + used } else { 0 }
 }
@@ -306,8 +331,20 @@ fn calendar(text: &[u8]) -> usize {
 fn duration(text: &[u8]) -> usize {
     const GLUED: [&str; 9] = ["ns", "us", "µs", "ms", "s", "m", "h", "sec", "min"];
     const APART: [&str; 14] = [
-        "ms", "sec", "secs", "second", "seconds", "min", "mins", "minute", "minutes", "hour",
-        "hours", "millisecond", "milliseconds", "µs",
+        "ms",
+        "sec",
+        "secs",
+        "second",
+        "seconds",
+        "min",
+        "mins",
+        "minute",
+        "minutes",
+        "hour",
+        "hours",
+        "millisecond",
+        "milliseconds",
+        "µs",
     ];
     let unit = |text: &[u8], units: &[&str], more: bool| {
         let fits = |unit: &&&str| {
@@ -317,7 +354,12 @@ fn duration(text: &[u8]) -> usize {
                 next => !next.is_some_and(|next| next.is_ascii_alphabetic() || *next == b'_'),
             })
         };
-        units.iter().filter(fits).map(|unit| unit.len()).max().unwrap_or(0)
+        units
+            .iter()
+            .filter(fits)
+            .map(|unit| unit.len())
+            .max()
+            .unwrap_or(0)
     };
     let mut at = 0;
     loop {
@@ -335,7 +377,9 @@ fn duration(text: &[u8]) -> usize {
             at = end + glued;
             continue;
         }
-        let apart = text[end..].strip_prefix(b" ").map_or(0, |rest| unit(rest, &APART, false));
+        let apart = text[end..]
+            .strip_prefix(b" ")
+            .map_or(0, |rest| unit(rest, &APART, false));
         return if apart > 0 { end + 1 + apart } else { at };
     }
 }
@@ -343,12 +387,23 @@ fn duration(text: &[u8]) -> usize {
 /// Where the number of a process or a port begins behind its word; 0 where there is none.
 fn process(text: &[u8], word: usize) -> usize {
     const WORDS: [&[u8]; 6] = [b"pid", b"pgid", b"ppid", b"tid", b"port", b"ports"];
-    if !WORDS.iter().any(|name| text[..word].eq_ignore_ascii_case(name)) {
+    if !WORDS
+        .iter()
+        .any(|name| text[..word].eq_ignore_ascii_case(name))
+    {
         return 0;
     }
-    let gap = text[word..].iter().take(3).take_while(|byte| b" :=#(".contains(byte)).count();
+    let gap = text[word..]
+        .iter()
+        .take(3)
+        .take_while(|byte| b" :=#(".contains(byte))
+        .count();
     let at = word + gap;
-    if gap > 0 && digits(&text[at..]) > 0 { at } else { 0 }
+    if gap > 0 && digits(&text[at..]) > 0 {
+        at
+    } else {
+        0
+    }
 }
 
 /// The loose normal form of a strict one.
@@ -377,7 +432,9 @@ pub(super) fn loose(strict: &[u8]) -> Vec<u8> {
         if number {
             telling -= 1;
         } else if used > 0 {
-            let of = TELLING.iter().find(|(name, _)| token.eq_ignore_ascii_case(name));
+            let of = TELLING
+                .iter()
+                .find(|(name, _)| token.eq_ignore_ascii_case(name));
             telling = of.map_or(0, |(_, numbers)| *numbers);
         }
         out.extend_from_slice(token);
@@ -388,15 +445,43 @@ pub(super) fn loose(strict: &[u8]) -> Vec<u8> {
 /// Whether a strict form says no more than that something failed.
 pub(super) fn bare(strict: &[u8]) -> bool {
     const EMPTY_WORDS: [&str; 30] = [
-        "exit", "exited", "code", "status", "error", "errors", "failed", "failure", "process",
-        "command", "with", "the", "output", "stdout", "stderr", "returncode", "exit_code", "empty",
-        "none", "null", "no", "false", "in", "span", "n", "original", "token", "count", "total",
+        "exit",
+        "exited",
+        "code",
+        "status",
+        "error",
+        "errors",
+        "failed",
+        "failure",
+        "process",
+        "command",
+        "with",
+        "the",
+        "output",
+        "stdout",
+        "stderr",
+        "returncode",
+        "exit_code",
+        "empty",
+        "none",
+        "null",
+        "no",
+        "false",
+        "in",
+        "span",
+        "n",
+        "original",
+        "token",
+        "count",
+        "total",
         "lines",
     ];
     let text = String::from_utf8_lossy(strict);
     let words = text.split(|c: char| !(c.is_alphanumeric() || c == '_'));
     words.filter(|word| !word.is_empty()).all(|word| {
         word.bytes().all(|byte| byte.is_ascii_digit())
-            || EMPTY_WORDS.iter().any(|empty| word.eq_ignore_ascii_case(empty))
+            || EMPTY_WORDS
+                .iter()
+                .any(|empty| word.eq_ignore_ascii_case(empty))
     })
 }

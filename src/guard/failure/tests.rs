@@ -52,7 +52,11 @@ fn a_failure_without_a_flag_is_known_by_how_its_text_begins_or_what_it_states() 
     ] {
         assert!(says_failed(text), "{text}");
     }
-    let long = format!("{}\nProcess exited with code 0\n{}\nExit code: 1", "x\n".repeat(2000), "y\n".repeat(400));
+    let long = format!(
+        "{}\nProcess exited with code 0\n{}\nExit code: 1",
+        "x\n".repeat(2000),
+        "y\n".repeat(400)
+    );
     assert!(says_failed(&long));
     let long = format!(r#"{{"output":"{}","returncode":1}}"#, "x ".repeat(2000));
     assert!(says_failed(&long));
@@ -106,10 +110,22 @@ fn the_clients_word_counts_more_than_the_text() {
     for _ in 0..2 {
         assert_eq!(content(r#""Error: x""#, Some(false)).failed(&memory), false);
         assert!(content(r#""fine""#, Some(true)).failed(&memory));
-        assert!(matches!(content(r#""fine""#, Some(true)).outcome(&memory), Outcome::Failed(_)));
-        assert!(matches!(content(r#""fine""#, None).outcome(&memory), Outcome::Fine(_)));
-        assert!(matches!(content(r#""Error: x""#, None).outcome(&memory), Outcome::Failed(_)));
-        assert!(matches!(content(r#""Error: x""#, Some(false)).outcome(&memory), Outcome::Fine(_)));
+        assert!(matches!(
+            content(r#""fine""#, Some(true)).outcome(&memory),
+            Outcome::Failed(_)
+        ));
+        assert!(matches!(
+            content(r#""fine""#, None).outcome(&memory),
+            Outcome::Fine(_)
+        ));
+        assert!(matches!(
+            content(r#""Error: x""#, None).outcome(&memory),
+            Outcome::Failed(_)
+        ));
+        assert!(matches!(
+            content(r#""Error: x""#, Some(false)).outcome(&memory),
+            Outcome::Fine(_)
+        ));
     }
     // A list of blocks is read as its texts.
     let list = r#"[{"type":"text","text":"Error: x"},{"type":"image","source":{}},{"text":"y","type":"text"}]"#;
@@ -121,26 +137,51 @@ fn the_clients_word_counts_more_than_the_text() {
 #[test]
 fn what_is_volatile_is_left_out_of_an_error() {
     for (one, other) in [
-        ("failed at 2026-11-30T10:00:01.123Z", "failed at 2026-12-01T23:59:59Z"),
+        (
+            "failed at 2026-11-30T10:00:01.123Z",
+            "failed at 2026-12-01T23:59:59Z",
+        ),
         ("[10:00:01] x", "[10:00:02,5] x"),
-        ("Mon Nov 30 03:55:21 UTC 2026: x", "Tue Dec 1 13:05:01 UTC 2026: x"),
+        (
+            "Mon Nov 30 03:55:21 UTC 2026: x",
+            "Tue Dec 1 13:05:01 UTC 2026: x",
+        ),
         ("Date: Mon, 30 Nov 2026", "Date: Tue, 1 Dec 2026"),
         ("took 0.53s", "took 12ms"),
         ("timed out after 3 seconds", "timed out after 30 seconds"),
-        ("job 123e4567-e89b-42d3-a456-426614174000", "job 00000000-e89b-42d3-a456-4266141740ff"),
+        (
+            "job 123e4567-e89b-42d3-a456-426614174000",
+            "job 00000000-e89b-42d3-a456-4266141740ff",
+        ),
         ("commit 4f2a9c1e", "commit 0badc0de99"),
         ("at 0x7ffd12 in f", "at 0x55aa in f"),
-        ("req_011CSHoEeqs5C35K2UUqR7Fy", "req_011CSHoEeqs5C35K2UUqR7Fz"),
+        (
+            "req_011CSHoEeqs5C35K2UUqR7Fy",
+            "req_011CSHoEeqs5C35K2UUqR7Fz",
+        ),
         ("at 1732937000 x", "at 1732937999123 x"),
-        ("no /tmp/tmp.aX12/out.txt here", "no /var/folders/zz/q/T/b/out.txt here"),
-        (r"no C:\Users\me\AppData\Local\Temp\a.txt here", r"no C:\Users\me\AppData\Local\Temp\b.txt here"),
+        (
+            "no /tmp/tmp.aX12/out.txt here",
+            "no /var/folders/zz/q/T/b/out.txt here",
+        ),
+        (
+            r"no C:\Users\me\AppData\Local\Temp\a.txt here",
+            r"no C:\Users\me\AppData\Local\Temp\b.txt here",
+        ),
         ("Process Group PGID: 123", "Process Group PGID: 4567"),
         ("worker (pid 12) died", "worker (pid 13) died"),
-        ("Chunk ID: a1\nWall time: 1.0 seconds\nx", "Chunk ID: zz\nWall time: 2.5 seconds\nx"),
+        (
+            "Chunk ID: a1\nWall time: 1.0 seconds\nx",
+            "Chunk ID: zz\nWall time: 2.5 seconds\nx",
+        ),
         ("\u{1b}[1;31mno\u{1b}[0m match", "no match"),
         ("a\n\n  b\t c", "a b c"),
     ] {
-        assert_eq!(error_of(one).strict, error_of(other).strict, "{one} / {other}");
+        assert_eq!(
+            error_of(one).strict,
+            error_of(other).strict,
+            "{one} / {other}"
+        );
     }
 }
 
@@ -156,10 +197,21 @@ fn what_tells_errors_apart_stays() {
         ("src/main.rs:10:5: x", "src/main.rs:11:5: x"),
         ("value 12345678", "value 87654321"),
     ] {
-        assert_ne!(error_of(one).strict, error_of(other).strict, "{one} / {other}");
+        assert_ne!(
+            error_of(one).strict,
+            error_of(other).strict,
+            "{one} / {other}"
+        );
     }
-    for (one, other) in [("line 12 of 30", "line 13 of 31"), ("3 tests failed", "2 tests failed")] {
-        assert_eq!(error_of(one).loose, error_of(other).loose, "{one} / {other}");
+    for (one, other) in [
+        ("line 12 of 30", "line 13 of 31"),
+        ("3 tests failed", "2 tests failed"),
+    ] {
+        assert_eq!(
+            error_of(one).loose,
+            error_of(other).loose,
+            "{one} / {other}"
+        );
     }
     for (one, other) in [
         ("HTTP 503 x", "HTTP 404 x"),
@@ -169,23 +221,40 @@ fn what_tells_errors_apart_stays() {
         ("status 500", "status 502"),
         ("error[E0308]: x", "error[E0425]: x"),
     ] {
-        assert_ne!(error_of(one).loose, error_of(other).loose, "{one} / {other}");
+        assert_ne!(
+            error_of(one).loose,
+            error_of(other).loose,
+            "{one} / {other}"
+        );
     }
 }
 
 #[test]
 fn long_errors_are_told_apart_by_their_ends_and_not_by_where_they_are_cut() {
     let long = |time: &str, middle: &str, end: &str| {
-        format!("took {time}\n{}{middle}{}{end}", "a line of the log\n".repeat(400), "more of it\n".repeat(300))
+        format!(
+            "took {time}\n{}{middle}{}{end}",
+            "a line of the log\n".repeat(400),
+            "more of it\n".repeat(300)
+        )
     };
     let one = error_of(&long("9.9s", "x", "the end"));
-    assert_eq!(one.strict, error_of(&long("1m10.25s", "y", "the end")).strict);
+    assert_eq!(
+        one.strict,
+        error_of(&long("1m10.25s", "y", "the end")).strict
+    );
     assert_ne!(one.strict, error_of(&long("9.9s", "x", "another")).strict);
 }
 
 #[test]
 fn an_error_that_says_nothing_is_bare() {
-    for text in ["", "Exit code 1", "Error: command failed with exit code 127", "Process exited with code 1\nOutput:\n", "Chunk ID: x\nExit status 2 after 3s"] {
+    for text in [
+        "",
+        "Exit code 1",
+        "Error: command failed with exit code 127",
+        "Process exited with code 1\nOutput:\n",
+        "Chunk ID: x\nExit status 2 after 3s",
+    ] {
         let raw = error_of(text);
         assert_eq!(raw.bare, !text.contains("after"), "{text}");
     }

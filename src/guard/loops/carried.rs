@@ -105,7 +105,11 @@ impl Talk {
     }
 
     /// The number of a tool's name; those past the last number share it.
-    pub(super) fn name<'a>(&mut self, hash: u64, name: impl FnOnce() -> std::borrow::Cow<'a, str>) -> u8 {
+    pub(super) fn name<'a>(
+        &mut self,
+        hash: u64,
+        name: impl FnOnce() -> std::borrow::Cow<'a, str>,
+    ) -> u8 {
         if let Some(at) = self.names.iter().position(|(known, _)| *known == hash) {
             return at as u8;
         }
@@ -135,7 +139,8 @@ impl Talk {
         for pending in &mut self.pending {
             pending.call.target = Target::Is(pending.call.acts_on(body));
             if pending.text.is_none() {
-                pending.text = id_of(pending.id).map(|text| crate::text::prefix(&text, MAX_ID).into());
+                pending.text =
+                    id_of(pending.id).map(|text| crate::text::prefix(&text, MAX_ID).into());
             }
         }
         self.pending.shrink_to_fit();
@@ -176,7 +181,10 @@ impl History {
     pub(in crate::guard) fn asked(&self) -> impl Iterator<Item = (u64, &str, u64)> {
         let talk = self.0.as_deref();
         let pending = talk.into_iter().flat_map(|talk| {
-            let newest = talk.pending.iter().filter(|pending| pending.turn == talk.turn);
+            let newest = talk
+                .pending
+                .iter()
+                .filter(|pending| pending.turn == talk.turn);
             newest
         });
         pending.map(|pending| {
@@ -188,6 +196,7 @@ impl History {
     /// How often a call has failed in a row.
     pub(in crate::guard) fn failures(&self, key: u64) -> u32 {
         let rows = self.0.as_deref().map(|talk| &talk.rows);
-        rows.and_then(|rows| rows.get(&key)).map_or(0, |(failures, _)| *failures)
+        rows.and_then(|rows| rows.get(&key))
+            .map_or(0, |(failures, _)| *failures)
     }
 }

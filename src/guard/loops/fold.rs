@@ -101,7 +101,10 @@ impl Fold<'_> {
             let (Some(id), Some(call)) = (id(self.body, block), Call::of(self.body, block)) else {
                 continue;
             };
-            let raw = block.name.map(|name| name.of(self.body)).unwrap_or_default();
+            let raw = block
+                .name
+                .map(|name| name.of(self.body))
+                .unwrap_or_default();
             let name = self.talk.name(call.tool, || {
                 String::from_utf8_lossy(&said(&raw[..raw.len().min(8 * hint::MAX_NAME)]))
                     .into_owned()
@@ -131,17 +134,24 @@ impl Fold<'_> {
         let policy = self.policy;
         let action = |found: &Found| policy.rule(found.detector).at(found.count);
         self.found.sort_by_key(|found| {
-            let order = super::Detector::ALL.iter().position(|one| *one == found.detector);
+            let order = super::Detector::ALL
+                .iter()
+                .position(|one| *one == found.detector);
             (std::cmp::Reverse((action(found), found.count)), order)
         });
-        if let Some(found) = self.found.iter().find(|found| action(found) == Some(Action::Hint)) {
+        if let Some(found) = self
+            .found
+            .iter()
+            .find(|found| action(found) == Some(Action::Hint))
+        {
             self.hints.push(Hint {
                 message: at as u32,
                 text: hint::text(found.detector, &self.tools(found), found.count),
             });
         }
         for found in &self.found {
-            self.newest.retain(|(old, _)| old.detector != found.detector || old.id != found.id);
+            self.newest
+                .retain(|(old, _)| old.detector != found.detector || old.id != found.id);
             self.newest.push((*found, self.talk.turn));
         }
     }
@@ -228,7 +238,9 @@ impl Fold<'_> {
     /// The id of a call in the newest answer of the body, by its hash.
     fn id_of(&self, hash: u64) -> Option<String> {
         let answers = self.view.messages.iter().rev();
-        let answer = answers.into_iter().find(|message| message.role == Role::Assistant)?;
+        let answer = answers
+            .into_iter()
+            .find(|message| message.role == Role::Assistant)?;
         let ids = self.blocks(answer).iter().filter_map(|block| block.call_id);
         let mut ids = ids.map(|span| said(span.of(self.body)));
         let id = ids.find(|id| xxh3_64(id) == hash)?;

@@ -87,7 +87,11 @@ impl Rounds {
         }
         self.ring[seen % RING] = item;
         // Only the place in the ring matters once it is full.
-        self.seen = if seen + 1 == 2 * RING { RING as u32 } else { seen as u32 + 1 };
+        self.seen = if seen + 1 == 2 * RING {
+            RING as u32
+        } else {
+            seen as u32 + 1
+        };
     }
 
     /// The shortest block that the newest calls repeat at least twice.
@@ -134,7 +138,11 @@ mod tests {
         }
         rounds.cycle().map(|cycle| {
             let members = cycle.members[..cycle.period].iter();
-            (members.map(|m| char::from(m.name)).collect(), cycle.rounds, cycle.before)
+            (
+                members.map(|m| char::from(m.name)).collect(),
+                cycle.rounds,
+                cycle.before,
+            )
         })
     }
 
@@ -156,7 +164,8 @@ mod tests {
             ("abaBabac", None),
             ("abcdeabcdeabcde", None),
         ] {
-            let found = found.map(|(members, rounds, before)| (String::from(members), rounds, before));
+            let found =
+                found.map(|(members, rounds, before)| (String::from(members), rounds, before));
             assert_eq!(after(calls), found, "{calls}");
         }
         let long = "ab".repeat(1000);

@@ -119,7 +119,13 @@ pub(super) struct Stretch {
 impl Stretch {
     /// Takes the calls of one answer whose results came together, in the order of the calls, and
     /// adds the loops they belong to from their thresholds on.
-    pub(super) fn step(&mut self, facts: &[Fact], body: &[u8], policy: &Policy, found: &mut Vec<Found>) {
+    pub(super) fn step(
+        &mut self,
+        facts: &[Fact],
+        body: &[u8],
+        policy: &Policy,
+        found: &mut Vec<Found>,
+    ) {
         for fact in facts {
             self.seq = self.seq.saturating_add(1);
             match fact.outcome {
@@ -150,7 +156,11 @@ impl Stretch {
         repeat.count = repeat.count.saturating_add(1);
         repeat.last = seq;
         let (count, since) = (repeat.count, repeat.since);
-        report(policy, found, one(Detector::NoProgress, whole, fact, count, since));
+        report(
+            policy,
+            found,
+            one(Detector::NoProgress, whole, fact, count, since),
+        );
         self.failing.remove(&fact.call.key);
         if let Some(errors) = self.errors.get_mut(&fact.call.tool) {
             let target = fact.call.acts_on(body);
@@ -161,7 +171,14 @@ impl Stretch {
         }
     }
 
-    fn failed(&mut self, fact: &Fact, error: Error, body: &[u8], policy: &Policy, found: &mut Vec<Found>) {
+    fn failed(
+        &mut self,
+        fact: &Fact,
+        error: Error,
+        body: &[u8],
+        policy: &Policy,
+        found: &mut Vec<Found>,
+    ) {
         let (seq, turn) = (self.seq, fact.turn);
         let whole = fact.whole();
         if !self.knows(whole) {
@@ -193,7 +210,13 @@ impl Stretch {
         }
         failing.count = failing.count.saturating_add(1);
         failing.last = seq;
-        let call = one(Detector::SameCall, fact.call.key, fact, failing.count, failing.since);
+        let call = one(
+            Detector::SameCall,
+            fact.call.key,
+            fact,
+            failing.count,
+            failing.since,
+        );
         let strictest = policy.same_call.at(call.count);
         report(policy, found, call);
 
@@ -204,7 +227,11 @@ impl Stretch {
         // The same calls are told once, unless more is to be done about the error.
         if policy.same_error.at(run.count) > strictest {
             let id = pair(fact.call.tool, error.strict);
-            report(policy, found, one(Detector::SameError, id, fact, run.count, run.since));
+            report(
+                policy,
+                found,
+                one(Detector::SameError, id, fact, run.count, run.since),
+            );
         }
     }
 
@@ -236,7 +263,11 @@ impl Stretch {
             same.on.remove(0);
         }
         same.on.push((target, run));
-        let most = if same.any.count > run.count { same.any } else { run };
+        let most = if same.any.count > run.count {
+            same.any
+        } else {
+            run
+        };
         errors.push(same);
         most
     }
@@ -289,7 +320,8 @@ impl Stretch {
             self.failing.retain(|_, known| near(known.last));
         }
         if self.errors.len() > most {
-            self.errors.retain(|_, errors| errors.iter().any(|known| near(known.last)));
+            self.errors
+                .retain(|_, errors| errors.iter().any(|known| near(known.last)));
         }
     }
 
@@ -305,7 +337,9 @@ impl Stretch {
             }
             errors.shrink_to_fit();
         }
-        keep(&mut self.errors, most / 8, |errors| errors.last().map_or(0, |known| known.last));
+        keep(&mut self.errors, most / 8, |errors| {
+            errors.last().map_or(0, |known| known.last)
+        });
     }
 }
 

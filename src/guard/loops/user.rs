@@ -80,7 +80,10 @@ pub(super) fn speaks(
     if texts.peek().is_none() {
         return false;
     }
-    if !blocks.iter().any(|block| block.kind == BlockKind::ToolResult) {
+    if !blocks
+        .iter()
+        .any(|block| block.kind == BlockKind::ToolResult)
+    {
         return texts.any(|text| !in_tags(text, true));
     }
     let mut speaks = false;
@@ -151,15 +154,39 @@ mod tests {
     #[test]
     fn only_what_stands_in_tags_from_end_to_end_is_the_harness() {
         for (text, known, any) in [
-            ("<system-reminder>mind the time</system-reminder>", true, true),
+            (
+                "<system-reminder>mind the time</system-reminder>",
+                true,
+                true,
+            ),
             (r"\n <system-reminder>\nx\n</system-reminder>\n", true, true),
-            ("<system-reminder>a</system-reminder> <new-diagnostics>b</new-diagnostics>", true, true),
-            (r"\u003csystem-reminder\u003ex\u003c/system-reminder\u003e", true, true),
-            (r#"<task-notification id=\"7\">done</task-notification>"#, true, true),
+            (
+                "<system-reminder>a</system-reminder> <new-diagnostics>b</new-diagnostics>",
+                true,
+                true,
+            ),
+            (
+                r"\u003csystem-reminder\u003ex\u003c/system-reminder\u003e",
+                true,
+                true,
+            ),
+            (
+                r#"<task-notification id=\"7\">done</task-notification>"#,
+                true,
+                true,
+            ),
             ("<note>x</note>", false, true),
-            ("<system-reminder>a</system-reminder> go on please", false, false),
+            (
+                "<system-reminder>a</system-reminder> go on please",
+                false,
+                false,
+            ),
             ("go on <system-reminder>a</system-reminder>", false, false),
-            ("<system-reminder>a</system-reminder> no <system-reminder>b</system-reminder>", false, false),
+            (
+                "<system-reminder>a</system-reminder> no <system-reminder>b</system-reminder>",
+                false,
+                false,
+            ),
             ("<system-reminder>never closed", false, false),
             ("<>x</>", false, false),
             ("< b>x</ b>", false, false),

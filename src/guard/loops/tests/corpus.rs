@@ -19,21 +19,26 @@ struct Case {
 
 fn cases() -> Vec<Case> {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/loops");
-    let mut cases: Vec<Case> = std::fs::read_dir(dir).unwrap().map(|file| {
-        let path = file.unwrap().path();
-        let text = std::fs::read_to_string(&path).unwrap();
-        let (label, script) = text.split_once('\n').unwrap();
-        let words: Vec<&str> = label.split(' ').collect();
-        Case {
-            name: path.file_stem().unwrap().to_str().unwrap().into(),
-            sick: match words[..] {
-                ["healthy"] => None,
-                ["sick", detector, "at", results] => Some((detector.into(), results.parse().unwrap())),
-                _ => panic!("{path:?} says {label}"),
-            },
-            script: script.into(),
-        }
-    }).collect();
+    let mut cases: Vec<Case> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|file| {
+            let path = file.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let (label, script) = text.split_once('\n').unwrap();
+            let words: Vec<&str> = label.split(' ').collect();
+            Case {
+                name: path.file_stem().unwrap().to_str().unwrap().into(),
+                sick: match words[..] {
+                    ["healthy"] => None,
+                    ["sick", detector, "at", results] => {
+                        Some((detector.into(), results.parse().unwrap()))
+                    }
+                    _ => panic!("{path:?} says {label}"),
+                },
+                script: script.into(),
+            }
+        })
+        .collect();
     cases.sort_by(|one, other| one.name.cmp(&other.name));
     cases
 }
@@ -44,9 +49,15 @@ fn first_alarm(case: &Case, memo: &Memo, policy: &Policy) -> Option<(Vec<String>
     let mut results = 0;
     for (at, message) in messages.iter().enumerate() {
         let blocks = message["content"].as_array().unwrap();
-        results += blocks.iter().filter(|block| block["type"] == "tool_result").count();
+        results += blocks
+            .iter()
+            .filter(|block| block["type"] == "tool_result")
+            .count();
         // Clients go from one spelling to the other while a conversation grows.
-        let spelling = Spelling { lists: at % 3 == 0, ..Spelling::default() };
+        let spelling = Spelling {
+            lists: at % 3 == 0,
+            ..Spelling::default()
+        };
         let body = body(&messages[..=at], spelling);
         let seen = look(&body, &view(&body).unwrap(), policy, memo, None);
         if !seen.findings.is_empty() {
@@ -67,15 +78,29 @@ fn every_labelled_history_is_judged_as_its_label_says() {
         let alarm = first_alarm(case, &memo, &policy);
         let right = match (&case.sick, &alarm) {
             (None, None) => true,
-            (Some((detector, at)), Some((found, results))) => found.contains(detector) && results == at,
+            (Some((detector, at)), Some((found, results))) => {
+                found.contains(detector) && results == at
+            }
             _ => false,
         };
         sick += usize::from(case.sick.is_some());
         alarms += usize::from(alarm.is_some());
         hits += usize::from(alarm.is_some() && case.sick.is_some());
-        let label = case.sick.as_ref().map_or("healthy".into(), |(detector, at)| format!("{detector} at {at}"));
-        let said = alarm.map_or("silent".into(), |(found, results)| format!("{} at {results}", found.join("+")));
-        let _ = writeln!(table, "{:<44} {label:<18} {said:<30} {}", case.name, if right { "" } else { "WRONG" });
+        let label = case
+            .sick
+            .as_ref()
+            .map_or("healthy".into(), |(detector, at)| {
+                format!("{detector} at {at}")
+            });
+        let said = alarm.map_or("silent".into(), |(found, results)| {
+            format!("{} at {results}", found.join("+"))
+        });
+        let _ = writeln!(
+            table,
+            "{:<44} {label:<18} {said:<30} {}",
+            case.name,
+            if right { "" } else { "WRONG" }
+        );
         if !right {
             wrong.push(&case.name);
         }

@@ -45,11 +45,19 @@ fn a_held_history_is_carried_from_answer_to_answer() {
         assert!(matches!(view.history, view::History::Continues(_)));
         assert_eq!(
             results(&body, &view, &memo, Some(&history)).results,
-            [Outcome { call_id: id, failed: true, retries: turn - 1 }]
+            [Outcome {
+                call_id: id,
+                failed: true,
+                retries: turn - 1
+            }]
         );
         let seen = look(&body, &view, &policy, &memo, Some(&history));
         assert_eq!(seen, look(&body, &view, &policy, &memo, Some(&history)));
-        let counts: Vec<_> = seen.findings.iter().map(|found| (found.count, found.turns, found.fresh)).collect();
+        let counts: Vec<_> = seen
+            .findings
+            .iter()
+            .map(|found| (found.count, found.turns, found.fresh))
+            .collect();
         let hinted: Vec<u32> = seen.hints.iter().map(|hint| hint.message).collect();
         if turn < 3 {
             assert!(counts.is_empty() && hinted.is_empty());
@@ -65,19 +73,26 @@ fn a_held_history_is_carried_from_answer_to_answer() {
     history = look(said, &view(said).unwrap(), &policy, &memo, Some(&history)).history;
     history.answered(&[call("z", "read_file", r#"{"path":"/nope"}"#)]);
     let body = continued(&[("z", true, "ENOENT: /nope")]);
-    assert_eq!(look(&body, &view(&body).unwrap(), &policy, &memo, Some(&history)).findings, []);
+    assert_eq!(
+        look(&body, &view(&body).unwrap(), &policy, &memo, Some(&history)).findings,
+        []
+    );
 }
 
 #[test]
 fn the_same_is_found_when_the_provider_holds_the_history() {
     // The second half of a history whose first half was opened with the provider.
-    let script = "user: go\nrepeat 3\n> search {\"q\":\"k\"}\n= 0 hits\n> get {\"id\":7}\n= gone\nend";
+    let script =
+        "user: go\nrepeat 3\n> search {\"q\":\"k\"}\n= 0 hits\n> get {\"id\":7}\n= gone\nend";
     let whole = messages(script);
     let memo = Memo::default();
     let policy = Policy::default();
     let body_of = |messages: &[serde_json::Value]| {
         let body = body(messages, Spelling::default());
-        String::from_utf8(body).unwrap().replacen('{', r#"{"thread":{"type":"create"},"#, 1).into_bytes()
+        String::from_utf8(body)
+            .unwrap()
+            .replacen('{', r#"{"thread":{"type":"create"},"#, 1)
+            .into_bytes()
     };
     let all = body_of(&whole);
     let expected = look(&all, &view(&all).unwrap(), &policy, &memo, None).findings;
@@ -89,12 +104,22 @@ fn the_same_is_found_when_the_provider_holds_the_history() {
         for pair in whole[cut..].chunks(2) {
             let asked = &pair[0]["content"][0];
             let id = asked["id"].as_str().unwrap();
-            history.answered(&[call(id, asked["name"].as_str().unwrap(), &asked["input"].to_string())]);
+            history.answered(&[call(
+                id,
+                asked["name"].as_str().unwrap(),
+                &asked["input"].to_string(),
+            )]);
             let result = &pair[1]["content"][0];
             let body = format!(
                 r#"{{"thread":{{"type":"continue","previous_message_id":"m"}},"messages":[{{"role":"user","content":[{result}]}}]}}"#
             );
-            let seen = look(body.as_bytes(), &view(body.as_bytes()).unwrap(), &policy, &memo, Some(&history));
+            let seen = look(
+                body.as_bytes(),
+                &view(body.as_bytes()).unwrap(),
+                &policy,
+                &memo,
+                Some(&history),
+            );
             (found, history) = (seen.findings, seen.history);
         }
         assert_eq!(found, expected, "from {cut} on");
@@ -107,11 +132,21 @@ fn a_carried_history_stays_small() {
     let mut history = History::default();
     for turn in 0..500 {
         let calls: Vec<AnsweredCall> = (0..40)
-            .map(|at| call(&format!("{turn}-{at}-{}", "x".repeat(500)), &format!("tool{}", at * turn), &format!(r#"{{"path":"{turn}{at}"}}"#)))
+            .map(|at| {
+                call(
+                    &format!("{turn}-{at}-{}", "x".repeat(500)),
+                    &format!("tool{}", at * turn),
+                    &format!(r#"{{"path":"{turn}{at}"}}"#),
+                )
+            })
             .collect();
         history.answered(&calls);
         let ids: Vec<&str> = calls.iter().map(|call| &call.id[..256]).collect();
-        let body = continued(&ids.iter().map(|id| (*id, turn % 2 == 0, "text")).collect::<Vec<_>>());
+        let body = continued(
+            &ids.iter()
+                .map(|id| (*id, turn % 2 == 0, "text"))
+                .collect::<Vec<_>>(),
+        );
         history = look(&body, &view(&body).unwrap(), &policy, &memo, Some(&history)).history;
     }
     history.answered(&vec![call(&"y".repeat(1000), "t", "{}"); 1000]);

@@ -39,7 +39,8 @@ fn script() -> impl Strategy<Value = String> {
         20 => step,
         1 => Just("said: so\nuser: go on\n".to_owned()),
     ];
-    let block = (prop::collection::vec(part, 1..4), 1..5_usize).prop_map(|(parts, times)| parts.concat().repeat(times));
+    let block = (prop::collection::vec(part, 1..4), 1..5_usize)
+        .prop_map(|(parts, times)| parts.concat().repeat(times));
     prop::collection::vec(block, 1..5).prop_map(|blocks| format!("user: go\n{}", blocks.concat()))
 }
 
@@ -68,24 +69,33 @@ fn any_view() -> impl Strategy<Value = (Vec<u8>, RequestView)> {
         Just(BlockKind::Text),
     ];
     let some = || prop::option::of(span());
-    let block = (kind, some(), some(), some(), some(), any::<(Option<bool>, bool)>());
-    let block = block.prop_map(|(kind, call_id, name, content, plain, (is_error, compact))| Block {
-        section: Section::Messages,
+    let block = (
         kind,
-        form: Form::Object,
-        outer: 0,
-        inner: 0,
-        span: Span { start: 0, end: 0 },
-        marker: None,
-        unmarkable: None,
-        call_id,
-        name,
-        is_error,
-        content,
-        plain,
-        marker_member: None,
-        compact,
-    });
+        some(),
+        some(),
+        some(),
+        some(),
+        any::<(Option<bool>, bool)>(),
+    );
+    let block = block.prop_map(
+        |(kind, call_id, name, content, plain, (is_error, compact))| Block {
+            section: Section::Messages,
+            kind,
+            form: Form::Object,
+            outer: 0,
+            inner: 0,
+            span: Span { start: 0, end: 0 },
+            marker: None,
+            unmarkable: None,
+            call_id,
+            name,
+            is_error,
+            content,
+            plain,
+            marker_member: None,
+            compact,
+        },
+    );
     let role = prop_oneof![Just(Role::User), Just(Role::Assistant), Just(Role::System)];
     let message = (role, 0..30_u32, 0..6_u32).prop_map(|(role, start, length)| Message {
         role,
@@ -93,12 +103,19 @@ fn any_view() -> impl Strategy<Value = (Vec<u8>, RequestView)> {
         blocks: start..start + length,
     });
     let bytes = prop::collection::vec(
-        prop_oneof![any::<u8>(), prop::sample::select(&b"\"\\{}[]:,<>/ u0errorn"[..])],
+        prop_oneof![
+            any::<u8>(),
+            prop::sample::select(&b"\"\\{}[]:,<>/ u0errorn"[..])
+        ],
         0..80,
     );
     let blocks = prop::collection::vec(block, 0..30);
     (bytes, blocks, prop::collection::vec(message, 0..20)).prop_map(|(bytes, blocks, messages)| {
-        let view = RequestView { blocks, messages, ..RequestView::default() };
+        let view = RequestView {
+            blocks,
+            messages,
+            ..RequestView::default()
+        };
         (bytes, view)
     })
 }

@@ -43,7 +43,9 @@ pub fn messages(script: &str) -> Vec<Value> {
     };
     for line in unrolled(script) {
         let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
-        let text = |rest: &str| -> String { serde_json::from_str(&format!("\"{}\"", rest.replace('"', "\\\""))).unwrap() };
+        let text = |rest: &str| -> String {
+            serde_json::from_str(&format!("\"{}\"", rest.replace('"', "\\\""))).unwrap()
+        };
         match (word, word.as_bytes()[0]) {
             ("user:", _) => push("user", json!({"type": "text", "text": text(rest)})),
             ("said:", _) => push("assistant", json!({"type": "text", "text": text(rest)})),
@@ -51,10 +53,14 @@ pub fn messages(script: &str) -> Vec<Value> {
             ("+", _) => push("user", json!({"type": "text", "text": text(rest)})),
             (">", _) => {
                 let (name, input) = rest.split_once(' ').unwrap_or((rest, "{}"));
-                let input: Value = serde_json::from_str(input).unwrap_or_else(|e| panic!("{line}: {e}"));
+                let input: Value =
+                    serde_json::from_str(input).unwrap_or_else(|e| panic!("{line}: {e}"));
                 ids += 1;
                 let id = format!("toolu_{ids:04}");
-                push("assistant", json!({"type": "tool_use", "id": id, "name": name, "input": input}));
+                push(
+                    "assistant",
+                    json!({"type": "tool_use", "id": id, "name": name, "input": input}),
+                );
                 open.push(id);
             }
             (_, b'=' | b'!' | b'.') => {
@@ -79,7 +85,10 @@ pub fn body(messages: &[Value], spelling: Spelling) -> Vec<u8> {
     for message in &mut messages {
         let blocks = message["content"].as_array_mut().unwrap();
         if spelling.reversed {
-            let results = blocks.iter().filter(|block| block["type"] == "tool_result").count();
+            let results = blocks
+                .iter()
+                .filter(|block| block["type"] == "tool_result")
+                .count();
             blocks[..results].reverse();
         }
         for block in blocks.iter_mut().filter(|_| spelling.lists) {
@@ -106,7 +115,11 @@ pub fn body(messages: &[Value], spelling: Spelling) -> Vec<u8> {
 fn unrolled(script: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut block: Option<(usize, Vec<&str>)> = None;
-    for line in script.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+    for line in script
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+    {
         match (&mut block, line.split_once(' ')) {
             (None, Some(("repeat", times))) => block = Some((times.parse().unwrap(), Vec::new())),
             (Some((times, inner)), _) if line == "end" => {
@@ -127,7 +140,11 @@ fn filled(line: &str, k: usize) -> String {
     let mut line = line.replace("{k}", &k.to_string());
     // The innermost braces with a bar between them.
     while let Some((open, close)) = choice(&line) {
-        let chosen = line[open + 1..close].split('|').nth(k - 1).unwrap_or_default().to_owned();
+        let chosen = line[open + 1..close]
+            .split('|')
+            .nth(k - 1)
+            .unwrap_or_default()
+            .to_owned();
         line.replace_range(open..=close, &chosen);
     }
     line
