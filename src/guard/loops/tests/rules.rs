@@ -239,10 +239,12 @@ fn a_loop_is_told_only_while_the_newest_step_belongs_to_it() {
 
 #[test]
 fn a_ladder_tells_when_its_next_step_is_reached() {
-    let mut policy = Policy::default();
-    policy.same_call = Rule {
-        threshold: 2,
-        ladder: vec![Action::Warn, Action::Hint, Action::Block],
+    let policy = Policy {
+        same_call: Rule {
+            threshold: 2,
+            ladder: vec![Action::Warn, Action::Hint, Action::Block],
+        },
+        ..Policy::default()
     };
     let told = |times| {
         let found = seen(&format!("user: go\n{}", NOPE.repeat(times)), &policy).findings;
