@@ -7,6 +7,8 @@
 //! engine as full as it is in service. Prints medians of the
 //! time on the core, and fails when the budget is exceeded.
 //!
+//! Then what it costs to look for loops in histories of 300 and 3,000 calls, and how that grows.
+//!
 //! Then the memory of the process (Linux) with 10,000 conversations, each in a process of its own.
 
 use std::fmt::Write as _;
@@ -15,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use prefixgate::guard::loops::{Action, Memo, Policy as LoopPolicy, look};
 use prefixgate::prompt_cache::chain::Hasher;
 use prefixgate::prompt_cache::engine::{Engine, Prepared, Request, marks_after};
 use prefixgate::prompt_cache::habits::Stop;
@@ -32,6 +35,15 @@ const GROWN_BUDGET: Duration = Duration::from_millis(1);
 const NEW_BUDGET: Duration = Duration::from_millis(2);
 /// Eight times the bytes at most so many times the time.
 const LINEAR_FACTOR: f64 = 10.0;
+
+/// To look for loops in 1 MB with [`FEW_CALLS`] calls, their results known.
+const LOOPS_BUDGET: Duration = Duration::from_micros(150);
+const FEW_CALLS: usize = 300;
+const MANY_CALLS: usize = 3_000;
+/// Ten times the calls at most so many times the time, measured with short results. What grew with
+/// the square of the calls would take a hundred times; the rest above ten is for what the caches of
+/// the core do not hold any more.
+const CALLS_FACTOR: f64 = 20.0;
 
 const MB: usize = 1_000_000;
 /// Sizes of bodies in bytes.
@@ -394,6 +406,73 @@ fn measure(
     Ok((bytes, std::array::from_fn(median)))
 }
 
+/// A history of calls without a loop: results with and without a flag, one in five of them failed.
+fn calls(calls: usize, lines: usize) -> String {
+    let code = CODE.repeat(lines);
+    let mut body = String::from(r#"{"model":"m","messages":[{"role":"user","content":"go"}"#);
+    for call in 0..calls {
+        let tool = ["Bash", "Read", "Edit", "Grep"][call % 4];
+        let (flag, text) = match call % 10 {
+            0 => (r#","is_error":true"#, r"Exit code 1\n"),
+            5 => ("", "Error: there is no part "),
+            2 | 7 => (r#","is_error":false"#, ""),
+            _ => ("", ""),
+        };
+        let _ = write!(
+            body,
+            r#",{{"role":"assistant","content":[{{"type":"tool_use","id":"toolu_{call:024}","name":"{tool}","input":{{"file_path":"/w/src/file_{call}.rs","limit":200}}}}]}},{{"role":"user","content":[{{"type":"tool_result","tool_use_id":"toolu_{call:024}"{flag},"content":"{text}{call} {code}"}}]}}"#
+        );
+    }
+    body + "]}"
+}
+
+/// Median time of looking for loops once all results are known, and the bytes of the body.
+fn loops(number: usize, lines: usize, action: Action) -> Result<(usize, Duration), &'static str> {
+    let (body, memo, policy) = (
+        calls(number, lines),
+        Memo::default(),
+        LoopPolicy::of(action),
+    );
+    let body = body.as_bytes();
+    let mut times = Vec::with_capacity(MOST);
+    for run in 0..=MOST {
+        // As in service, the body has just been looked at.
+        let view = view(body)?;
+        let mut watch = Watch::start();
+        black_box(look(body, &view, &policy, &memo, None));
+        if run > 0 {
+            times.push(watch.lap());
+        }
+    }
+    times.sort_unstable();
+    Ok((body.len(), times[times.len() / 2]))
+}
+
+/// Prints what looking for loops costs; the word says which budget is exceeded.
+fn loops_within_budget() -> Result<Option<&'static str>, &'static str> {
+    let mut broken = None;
+    for action in [Action::Warn, Action::Hint] {
+        for (lines, what) in [(LINES, "usual"), (1, "short")] {
+            let (bytes, few) = loops(FEW_CALLS, lines, action)?;
+            let (_, many) = loops(MANY_CALLS, lines, action)?;
+            let factor = many.as_secs_f64() / few.as_secs_f64();
+            println!(
+                "loops, {}, {what} results: {FEW_CALLS} calls ({bytes} bytes) {:.1}, {MANY_CALLS} calls {:.1} microseconds, {factor:.1} times",
+                action.as_str(),
+                few.as_secs_f64() * 1e6,
+                many.as_secs_f64() * 1e6,
+            );
+            if lines == LINES && few.mul_f64(MB as f64 / bytes as f64) > LOOPS_BUDGET {
+                broken = Some("looking for loops takes longer than its budget");
+            }
+            if lines != LINES && factor > CALLS_FACTOR {
+                broken = Some("looking for loops grows faster than the calls");
+            }
+        }
+    }
+    Ok(broken)
+}
+
 /// Resident memory of this process in bytes; `None` where the system does not tell.
 fn resident() -> Option<usize> {
     let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
@@ -502,6 +581,7 @@ fn main() -> Result<(), &'static str> {
         }
     }
     println!("engine: {:?} bytes of {MEMORY}", gate.engine.bytes());
+    broken = loops_within_budget()?.or(broken);
     for setting in SETTINGS_MIB {
         if let Err(why) = memory_apart(setting) {
             broken = Some(why);

@@ -108,7 +108,7 @@ fn the_clients_word_counts_more_than_the_text() {
         flag,
     };
     for _ in 0..2 {
-        assert_eq!(content(r#""Error: x""#, Some(false)).failed(&memory), false);
+        assert!(!content(r#""Error: x""#, Some(false)).failed(&memory));
         assert!(content(r#""fine""#, Some(true)).failed(&memory));
         assert!(matches!(
             content(r#""fine""#, Some(true)).outcome(&memory),

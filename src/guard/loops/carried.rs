@@ -181,11 +181,10 @@ impl History {
     pub(in crate::guard) fn asked(&self) -> impl Iterator<Item = (u64, &str, u64)> {
         let talk = self.0.as_deref();
         let pending = talk.into_iter().flat_map(|talk| {
-            let newest = talk
-                .pending
+            let turn = talk.turn;
+            talk.pending
                 .iter()
-                .filter(|pending| pending.turn == talk.turn);
-            newest
+                .filter(move |pending| pending.turn == turn)
         });
         pending.map(|pending| {
             let text = pending.text.as_deref().unwrap_or_default();

@@ -35,7 +35,7 @@ impl Inside {
             upstream: Some(upstream.url()),
             data_dir: Some(dir.path().join("data")),
             cache: Some(policy.into()),
-            ..Default::default()..prefixgate::config::Options::default()
+            ..prefixgate::config::Options::default()
         })
         .unwrap();
         let gateway = runtime
