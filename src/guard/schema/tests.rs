@@ -158,6 +158,31 @@ fn long_chains_of_references_end_before_the_stack_does() {
 }
 
 #[test]
+fn the_deepest_schemas_that_are_tried_need_half_the_stack_of_a_thread() {
+    let deep = |levels| {
+        let nested = |next: usize| {
+            format!(
+                r##"{{"properties":{{"a":{{"items":{{"anyOf":[{{"not":{{"not":{{"$ref":"#/$defs/d{next}"}}}}}}]}}}}}}}}"##
+            )
+        };
+        doubling(levels, "HERE", nested)
+    };
+    assert!(!is_checked(&deep(80)));
+    let next = |at: usize| match at < 15 {
+        true => format!(r##"{{"$ref":"#/$defs/d{at}"}}"##),
+        false => r##"{"items":{"$ref":"#"},"maximum":0}"##.to_owned(),
+    };
+    let inside = doubling(15, r#""title":"x""#, next);
+    let work = move || {
+        assert!(is_checked(&deep(70)));
+        let input = format!("{}1{}", "[".repeat(28), "]".repeat(28));
+        assert_eq!(check(&inside, &input), Some(INVALID_INPUT));
+    };
+    let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(work);
+    thread.unwrap().join().unwrap();
+}
+
+#[test]
 fn patterns_are_matched_in_linear_time_and_within_a_size() {
     let evil = r#"{"properties":{"a":{"pattern":"^(a+)+$"}}}"#;
     let input = format!(r#"{{"a":"{}!"}}"#, "a".repeat(100_000));

@@ -168,6 +168,49 @@ async fn labels_and_names_in_the_path_lead_the_way_and_are_taken_off() {
 }
 
 #[tokio::test]
+async fn limits_of_a_request_go_no_further_and_wrong_ones_are_refused() {
+    let upstream = Upstream::answering(json(200, "{}")).await;
+    let gateway = Gateway::start(&upstream.url());
+    let body = ask("m", false);
+    let post = async |path: &str, headers: &[&str]| {
+        Wire::exchange(gateway.proxy, path, headers, body.as_bytes()).await
+    };
+    let good = post(
+        "/-/run=r,max-usd=0.5/v1/messages",
+        &["x-prefixgate-max-turns: 9", "x-two: 2"],
+    );
+    assert_eq!(good.await.status, 200);
+    let seen = upstream.last();
+    assert_eq!(seen.line(), "POST /v1/messages");
+    assert_eq!(seen.header("x-two"), Some("2"));
+    let ours = |name: &String| name.starts_with("x-prefixgate");
+    assert!(!seen.header_names().iter().any(ours));
+    for (path, header, says) in [
+        (
+            "/v1/messages",
+            "x-prefixgate-max-usd: $5",
+            "header x-prefixgate-max-usd: must be USD",
+        ),
+        (
+            "/v1/models",
+            "x-prefixgate-max-money: 5",
+            "header x-prefixgate-max-money: is not known",
+        ),
+        (
+            "/-/max-turns=0/v1/messages",
+            "x-two: 2",
+            "label `max-turns` in the path: must be a whole number",
+        ),
+    ] {
+        let reply = post(path, &[header]).await;
+        assert_eq!(reply.status, 400, "{path} {header}");
+        assert_eq!(reply.header("x-should-retry"), Some("false"));
+        assert!(reply.text().contains(says), "{}", reply.text());
+    }
+    assert_eq!(upstream.seen().len(), 1);
+}
+
+#[tokio::test]
 async fn a_proxy_request_is_understood_or_told_off() {
     let upstream = Upstream::answering(json(200, "{}")).await;
     let gateway = Gateway::start(&upstream.url());
