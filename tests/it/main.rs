@@ -10,5 +10,6 @@ mod cli_config;
 mod docker;
 mod policies;
 mod replay;
+mod shared_books;
 mod support;
 mod wire;

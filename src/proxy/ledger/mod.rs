@@ -1,5 +1,7 @@
 //! The books of caps: asked before a request goes upstream, told when it has ended.
 
+pub mod redis;
+
 use std::sync::Arc;
 
 use crate::guard::caps::{Amounts, Ask, Crossing, Denied, Left, Scope};
