@@ -27,9 +27,10 @@
 //! does not work. A Redis that evicts keys without a time to live only (`noeviction`) is required:
 //! evicted books begin at 0.
 
+mod answer;
+mod call;
 mod driver;
 mod queue;
-mod wire;
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,8 +40,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
+use self::answer::{Answer, read_answer};
+use self::call::Outcome;
 use self::queue::{Asking, Live, Place, Queue, Settling, Tell};
-use self::wire::{Answer, Outcome};
 use super::{Hold, Reserved};
 use crate::guard::caps::{Amounts, Ask, Crossing};
 
@@ -177,7 +179,7 @@ impl SharedBooks {
                 return Reserved::Unavailable(format!("Redis did not answer within {ms} ms"));
             }
         };
-        match wire::read_answer(&ask, value) {
+        match read_answer(&ask, value) {
             Ok(Answer::Granted { left, crossings }) => {
                 regret.armed = false;
                 drop(regret);

@@ -65,7 +65,8 @@ async fn settlements_wait_until_redis_is_back_even_if_it_has_forgotten_everythin
         settle_only(&books, hold, pico(used));
     }
     unavailable(&books).await;
-    assert_eq!(books.waiting(), 3);
+    // What was asked may have been granted, and is to be given back too.
+    assert!((3..=4).contains(&books.waiting()));
     assert!(!books.flush(Duration::from_millis(50)).await);
     redis.run();
     assert!(books.flush(Duration::from_secs(10)).await);
@@ -146,6 +147,9 @@ async fn settlements_beyond_the_room_are_counted_and_told_nothing() {
     let held = hold(&books, ask(usd(100), pico(10))).await;
     redis.kill();
     unavailable(&books).await;
+    // What was asked may have been granted, and is to be given back.
+    let given_back = books.waiting() as u64;
+    assert!(given_back <= 1);
     for n in 0..10_005_u128 {
         let told = Arc::clone(&told);
         let hold = Hold {
@@ -158,6 +162,6 @@ async fn settlements_beyond_the_room_are_counted_and_told_nothing() {
         };
         books.settle(hold, pico(1), false, 0, Box::new(tell));
     }
-    assert_eq!((books.lost(), books.waiting()), (5, 10_000));
-    assert_eq!(told.load(Ordering::SeqCst), 5);
+    assert_eq!((books.lost(), books.waiting()), (5 + given_back, 10_000));
+    assert_eq!(told.load(Ordering::SeqCst), books.lost());
 }

@@ -10,8 +10,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use uuid::Uuid;
 
 use super::Shared;
+use super::answer::read_settled;
+use super::call::{self, Hashes, Renewal, SCRIPTS};
 use super::queue::Job;
-use super::wire::{self, Hashes, Renewal};
 
 /// Jobs that are sent together.
 const MAX_BATCH: usize = 256;
@@ -136,11 +137,11 @@ impl Driver {
                 .await
                 .map_err(|e| format!("cannot connect to Redis: {e}"))?;
             let mut load = Pipeline::new();
-            for script in wire::SCRIPTS {
+            for script in SCRIPTS {
                 load.cmd("SCRIPT").arg("LOAD").arg(script);
             }
             let loaded = connection
-                .send_packed_commands(&load, 0, wire::SCRIPTS.len())
+                .send_packed_commands(&load, 0, SCRIPTS.len())
                 .await
                 .map_err(|e| format!("cannot connect to Redis: {e}"))?;
             for value in &loaded {
@@ -164,13 +165,13 @@ impl Driver {
         let (lease, levels) = (self.shared.timing.lease, &self.shared.levels);
         for job in &mut jobs {
             pipeline.add_command(match job {
-                Job::Ask(asking) => wire::ask(&link.hashes, asking, lease, levels),
+                Job::Ask(asking) => call::ask(&link.hashes, asking, lease, levels),
                 Job::Settle(settling) => {
                     let number = *settling.number.get_or_insert_with(|| {
                         self.number += 1;
                         self.number
                     });
-                    wire::settle(&link.hashes, self.gateway, number, settling, levels)
+                    call::settle(&link.hashes, self.gateway, number, settling, levels)
                 }
             });
         }
@@ -248,7 +249,7 @@ impl Driver {
                 Job::Settle(settling) => {
                     let read = match error {
                         Some(error) => Err(refusal(error)),
-                        None => wire::read_settled(&settling.ask, value),
+                        None => read_settled(&settling.ask, value),
                     };
                     match read {
                         Ok(crossings) => settling.tell(crossings),

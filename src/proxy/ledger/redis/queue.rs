@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use redis::Value;
 use tokio::sync::{Notify, oneshot};
 
-use super::wire::Outcome;
+use super::call::Outcome;
 use crate::guard::caps::{Amounts, Ask, Crossing};
 
 /// Settlements that may wait, those being sent included.

@@ -22,12 +22,17 @@ local outcome = argument()
 local used = amounts()
 read_levels()
 
+local booked = {}
 for s = 1, tonumber(argument()) do
   local book = open(s, 4 * s - 2, LEVELLED)
   let_go(book, hold)
   if outcome ~= 'unsent' then
     if not book.first then book.first = asked end
-    for _, name in ipairs(AMOUNTS) do book.spent[name] = plus(book.spent[name], used[name]) end
+    -- A scope may be there twice, with other limits.
+    if not booked[book.sums] then
+      for _, name in ipairs(AMOUNTS) do book.spent[name] = plus(book.spent[name], used[name]) end
+    end
+    booked[book.sums] = true
     for cap = TURNS, OUTPUT do reached(book, cap, of(book.spent, cap)) end
     if outcome == 'ended' then
       redis.call('ZREM', book.agents, agent)

@@ -1,4 +1,4 @@
-//! Keys, commands and answers: the Rust side of the scripts.
+//! Keys and commands: what the scripts are called with.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
+use super::answer::{short, text};
 use super::queue::{Asking, Settling};
-use crate::guard::caps::{Amounts, Ask, Cap, Crossing, Denied, Left, Limits, Scope};
+use crate::guard::caps::{Amounts, Ask, Cap, Limits, Scope};
 
 /// The scripts, in the order of [`Hashes`].
 pub(super) const SCRIPTS: [&str; 3] = [
@@ -38,7 +39,7 @@ impl Hashes {
 }
 
 /// The caps in the order in which the scripts check them.
-const CAPS: [Cap; 10] = [
+pub(super) const CAPS: [Cap; 10] = [
     Cap::Turns,
     Cap::Usd,
     Cap::Tokens,
@@ -237,144 +238,41 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The answer to a request.
-#[derive(Debug)]
-pub(super) enum Answer {
-    Granted {
-        left: Vec<(Scope, Left)>,
-        crossings: Vec<Crossing>,
-    },
-    Denied {
-        denied: Box<Denied>,
-        crossings: Vec<Crossing>,
-    },
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn short() -> String {
-    "an answer of Redis is too short".into()
-}
-
-fn text(value: Value) -> Result<String, String> {
-    redis::from_redis_value(value).map_err(|e| format!("an answer of Redis is not text: {e}"))
-}
-
-/// The parts of an answer, in order.
-struct Parts(std::vec::IntoIter<String>);
-
-impl Parts {
-    fn new(value: Value) -> Result<Self, String> {
-        redis::from_redis_value::<Vec<String>>(value)
-            .map(|parts| Self(parts.into_iter()))
-            .map_err(|e| format!("not an answer of the script: {e}"))
-    }
-
-    fn text(&mut self) -> Result<String, String> {
-        self.0.next().ok_or_else(short)
-    }
-
-    /// A sum may be larger than an amount can say.
-    fn sum(&mut self) -> Result<u128, String> {
-        let text = self.text()?;
-        text.parse()
-            .map_err(|_| "a number in an answer of Redis is none".into())
-    }
-
-    fn count(&mut self) -> Result<u64, String> {
-        Ok(u64::try_from(self.sum()?).unwrap_or(u64::MAX))
-    }
-
-    fn index(&mut self) -> Result<usize, String> {
-        let n = usize::try_from(self.count()?).unwrap_or(usize::MAX);
-        n.checked_sub(1).ok_or_else(short)
-    }
-
-    fn scope(&mut self, ask: &Ask) -> Result<Scope, String> {
-        let (scope, _) = ask.scopes.get(self.index()?).ok_or_else(short)?;
-        Ok(scope.clone())
-    }
-
-    fn cap(&mut self) -> Result<Cap, String> {
-        CAPS.get(self.index()?).copied().ok_or_else(short)
-    }
-
-    fn crossings(&mut self, ask: &Ask) -> Result<Vec<Crossing>, String> {
-        let mut crossings = Vec::new();
-        for _ in 0..self.count()? {
-            crossings.push(Crossing {
-                scope: self.scope(ask)?,
-                cap: self.cap()?,
-                level: u32::try_from(self.count()?).unwrap_or(u32::MAX),
-                value: self.count()?,
-                limit: self.count()?,
-            });
+    #[test]
+    fn a_level_begins_at_the_first_value_that_has_reached_it() {
+        for (limit, level, begins) in [
+            (100, 50, "50"),
+            (3, 50, "2"),
+            (1, 80, "1"),
+            (0, 100, "0"),
+            (u64::MAX, 100, "18446744073709551615"),
+        ] {
+            assert_eq!(mark(limit, level), begins);
         }
-        Ok(crossings)
     }
 
-    fn denied(&mut self, ask: &Ask) -> Result<Denied, String> {
-        Ok(Denied {
-            scope: self.scope(ask)?,
-            cap: self.cap()?,
-            spent: self.count()?,
-            held: self.count()?,
-            asked: self.count()?,
-            limit: self.count()?,
-            after_ms: match self.text()?.as_str() {
-                "" => None,
-                ms => ms.parse().ok(),
-            },
-        })
-    }
-
-    fn left(&mut self, limits: &Limits) -> Result<Left, String> {
-        let mut taken = [0_u128; 4];
-        for _ in 0..2 {
-            for sum in &mut taken {
-                *sum = sum.saturating_add(self.sum()?);
-            }
-        }
-        let [turns, input, output, pico] = taken;
-        let elapsed = self.count()?;
-        let less = |limit: Option<u64>, taken: u128| {
-            let left = u128::from(limit?).saturating_sub(taken);
-            u64::try_from(left).ok()
-        };
-        let tokens = [
-            less(limits.input_tokens, input),
-            less(limits.output_tokens, output),
-            less(limits.tokens, input.saturating_add(output)),
+    #[test]
+    fn a_run_cannot_be_named_so_that_it_has_the_keys_of_another_scope() {
+        let run = |id: &str| Scope::Run(id.into());
+        let day = "2026-11-30".to_owned();
+        let scopes = [
+            run("a"),
+            run("a}"),
+            run("a}:leases"),
+            run("a}{run:a"),
+            Scope::Unnamed("a".into(), day.clone()),
+            Scope::Key("a".into(), day),
         ];
-        Ok(Left {
-            turns: less(limits.turns, turns),
-            tokens: tokens.into_iter().flatten().min(),
-            usd_pico: less(limits.usd_pico, pico),
-            wall_ms: limits.wall_ms.map(|limit| limit.saturating_sub(elapsed)),
-        })
+        let mut keys: Vec<String> = scopes
+            .iter()
+            .flat_map(|scope| ["", ":holds", ":leases", ":agents"].map(|s| base(scope) + s))
+            .collect();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), 4 * scopes.len());
     }
-}
-
-/// What Redis says to a request.
-pub(super) fn read_answer(ask: &Ask, value: Value) -> Result<Answer, String> {
-    let mut parts = Parts::new(value)?;
-    let word = parts.text()?;
-    let crossings = parts.crossings(ask)?;
-    if word == "denied" {
-        let denied = Box::new(parts.denied(ask)?);
-        return Ok(Answer::Denied { denied, crossings });
-    }
-    let mut left = Vec::new();
-    for (scope, limits) in &ask.scopes {
-        let of = parts.left(limits)?;
-        if !limits.is_empty() {
-            left.push((scope.clone(), of));
-        }
-    }
-    Ok(Answer::Granted { left, crossings })
-}
-
-/// The levels that were reached by settling.
-pub(super) fn read_settled(ask: &Ask, value: Value) -> Result<Vec<Crossing>, String> {
-    let mut parts = Parts::new(value)?;
-    parts.text()?;
-    parts.crossings(ask)
 }
