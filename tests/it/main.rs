@@ -12,5 +12,6 @@ mod docker;
 mod guard;
 mod policies;
 mod replay;
+mod shared_books;
 mod support;
 mod wire;

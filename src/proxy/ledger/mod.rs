@@ -6,6 +6,8 @@
 mod local;
 pub mod seeds;
 
+pub mod redis;
+
 use std::sync::Arc;
 
 use self::local::LocalBooks;

@@ -4,11 +4,13 @@
 
 pub mod client;
 pub mod gateway;
+pub mod redis;
 pub mod upstream;
 pub mod world;
 
 pub use client::Wire;
 pub use gateway::Gateway;
+pub use redis::Redis;
 pub use upstream::{Step, Upstream};
 
 /// Waits until `check` gives a value; fails the test after ten seconds. For what another process
