@@ -13,6 +13,7 @@ use crate::support::{Redis, eventually};
 
 mod caps;
 mod outage;
+mod same;
 
 const LEVELS: [u32; 3] = [50, 80, 100];
 const USD: u64 = 1_000_000_000_000;
