@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use self::framing::{HeadTap, Tapped};
 use self::workers::Workers;
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, RedisDown};
 use crate::export::alerts::{self, Hooks, Sending};
 use crate::prompt_cache::chain::{Hash, Hasher};
 use crate::proxy::{
@@ -34,7 +34,7 @@ use crate::proxy::{
     guard::Guards,
     intake::Budget,
     keep_warm::Keeper,
-    ledger::{Ledger, seeds::StoreSeeds},
+    ledger::{Ledger, Seeds, seeds::StoreSeeds},
     ping::Pinger,
     route::Router,
     upstream,
@@ -57,6 +57,8 @@ const H2_WINDOW: u32 = 4 << 20;
 const H2_STREAMS: u32 = 256;
 /// After the drain, what is cut gets this long to close its records.
 const CUT_TIME: Duration = Duration::from_secs(2);
+/// How long shared books of caps are told of what ended before the gateway goes.
+const FLUSH_TIME: Duration = Duration::from_secs(2);
 /// Memory for requests that may be sent again in a pause.
 const KEPT_WARM_BYTES: usize = 64 << 20;
 /// Pause after a failed accept (out of file descriptors), so that the loop does not spin.
@@ -125,7 +127,17 @@ impl Gateway {
             .context("the recorder's thread cannot be started")?;
         let seeds = StoreSeeds::new(config.data_dir.clone(), config.caps.zone.clone());
         let levels = config.alerts.cap_levels.clone();
-        let ledger = Ledger::local(Arc::new(seeds), levels);
+        let seeds = Arc::new(seeds);
+        let ledger = match &config.caps.redis {
+            None => Ledger::local(seeds, levels),
+            Some(url) => {
+                let local = config.caps.redis_down == RedisDown::Local;
+                let local = local.then_some(seeds as Arc<dyn Seeds>);
+                let shared = Ledger::shared(url, local, levels).await;
+                // The URL itself may hold a password.
+                shared.map_err(|why| anyhow::anyhow!("caps.redis is not usable: {why}"))?
+            }
+        };
         let (told, notices) = if alerts::wanted(&config) {
             let (sender, receiver) = AlertSender::channel();
             (sender, Some(receiver))
@@ -229,6 +241,9 @@ impl Gateway {
         }
         self.admin_task.abort();
         self.state_task.abort();
+        if !self.shared.guards.ledger.flush(FLUSH_TIME).await {
+            tracing::warn!("shared books of caps have not heard of all that ended");
+        }
         if let Some(alerts) = self.alerts.take() {
             alerts.finish().await;
         }

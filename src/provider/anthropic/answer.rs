@@ -85,7 +85,8 @@ mod tests {
             };
             let mut reader = Reader::new(shape, Limits::default());
             reader.feed(&bytes);
-            let answer = reader.finish();
+            reader.end(None);
+            let answer = reader.into_answer();
             assert!(answer.finished && answer.usage_complete, "{answer:?}");
             assert_eq!(answer.stop_reason.as_deref(), Some("end_turn"));
             assert_eq!(answer.id.as_deref(), Some("msg_1"));

@@ -68,7 +68,11 @@ impl LocalBooks {
             let unknown = match answer {
                 Answer::Granted { left, crossings } => {
                     return Reserved::Granted {
-                        hold: Hold { ask, id },
+                        hold: Hold {
+                            ask,
+                            id,
+                            local: true,
+                        },
                         left,
                         crossings,
                     };

@@ -9,8 +9,10 @@ pub mod seeds;
 pub mod redis;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::local::LocalBooks;
+use self::redis::SharedBooks;
 
 use crate::guard::caps::{Amounts, Ask, Crossing, Denied, Left, Scope};
 
@@ -37,8 +39,10 @@ pub trait Seeds: Send + Sync + std::fmt::Debug + 'static {
 pub struct Hold {
     /// What was asked.
     pub ask: Arc<Ask>,
-    /// Names the hold in shared books.
+    /// Names the hold in its books.
     pub id: u128,
+    /// Those are the books of this process.
+    pub local: bool,
 }
 
 /// The answer to a request that asks.
@@ -73,6 +77,9 @@ pub struct Ledger(Kept);
 enum Kept {
     /// In this process.
     Local(LocalBooks),
+    /// In Redis, for several gateways; and in this process while that cannot be reached, where the
+    /// settings say so.
+    Shared(SharedBooks, Option<LocalBooks>),
 }
 
 impl Ledger {
@@ -83,10 +90,42 @@ impl Ledger {
         Self(Kept::Local(LocalBooks::new(seeds, levels)))
     }
 
+    /// Books that several gateways share. While they cannot be reached, requests go by the books of
+    /// this process where there are `local` ones, and are told so otherwise. To be called inside a
+    /// Tokio runtime.
+    ///
+    /// # Errors
+    /// The URL is none of Redis; the text says why. A Redis that is away is no error.
+    pub async fn shared(
+        url: &str,
+        local: Option<Arc<dyn Seeds>>,
+        levels: Vec<u32>,
+    ) -> Result<Self, String> {
+        let shared = SharedBooks::connect(url, levels.clone()).await?;
+        let local = local.map(|seeds| LocalBooks::new(seeds, levels));
+        Ok(Self(Kept::Shared(shared, local)))
+    }
+
+    /// Waits until what ended has been told to shared books, for at most so long; whether it has.
+    pub async fn flush(&self, within: Duration) -> bool {
+        match &self.0 {
+            Kept::Local(_) => true,
+            Kept::Shared(shared, _) => shared.flush(within).await,
+        }
+    }
+
     /// Asks. All scopes grant it, or nothing is held. To be called inside a Tokio runtime.
     pub async fn reserve(&self, ask: Ask) -> Reserved {
         match &self.0 {
             Kept::Local(books) => books.reserve(ask).await,
+            Kept::Shared(shared, None) => shared.reserve(ask).await,
+            Kept::Shared(shared, Some(local)) => match shared.reserve(ask.clone()).await {
+                Reserved::Unavailable(why) => {
+                    tracing::debug!(why, "shared books are away; those of this process decide");
+                    local.reserve(ask).await
+                }
+                reserved => reserved,
+            },
         }
     }
 
@@ -102,7 +141,14 @@ impl Ledger {
         tell: impl FnOnce(Vec<Crossing>) + Send + 'static,
     ) {
         match &self.0 {
-            Kept::Local(books) => tell(books.settle(&hold, &used, agent_ended, now_ms)),
+            Kept::Local(books) | Kept::Shared(_, Some(books)) if hold.local => {
+                tell(books.settle(&hold, &used, agent_ended, now_ms));
+            }
+            Kept::Shared(shared, _) => {
+                shared.settle(hold, used, agent_ended, now_ms, Box::new(tell));
+            }
+            // Books of this process give no other holds.
+            Kept::Local(_) => tell(Vec::new()),
         }
     }
 }

@@ -151,7 +151,11 @@ impl SharedBooks {
         let id = Uuid::new_v4().as_u128();
         if ask.scopes.is_empty() {
             return Reserved::Granted {
-                hold: Hold { ask, id },
+                hold: Hold {
+                    ask,
+                    id,
+                    local: false,
+                },
                 left: Vec::new(),
                 crossings: Vec::new(),
             };
@@ -185,7 +189,11 @@ impl SharedBooks {
                 drop(regret);
                 self.shared.live.add(id, &ask);
                 Reserved::Granted {
-                    hold: Hold { ask, id },
+                    hold: Hold {
+                        ask,
+                        id,
+                        local: false,
+                    },
                     left,
                     crossings,
                 }

@@ -52,13 +52,15 @@ impl Sqlite {
     /// Writes a batch in one transaction; what comes back are the results without their call yet.
     fn write_all(&mut self, batch: &[Entry]) -> rusqlite::Result<Vec<(CallResult, u8)>> {
         let transaction = self.connection.transaction()?;
+        let mut waiting = self.early.clone();
+        write_entries(&transaction, batch, &mut waiting)?;
+        // Also those of this batch: their call may stand behind them in it.
         let mut early = Vec::new();
-        write_entries(&transaction, batch, &mut early)?;
-        if !self.early.is_empty() {
+        if !waiting.is_empty() {
             let mut update = transaction.prepare_cached(UPDATE_CALL)?;
-            for (result, batches) in &self.early {
-                if !update_call(&mut update, result)? && *batches < EARLY_BATCHES {
-                    early.push((result.clone(), batches + 1));
+            for (result, batches) in waiting {
+                if !update_call(&mut update, &result)? && batches < EARLY_BATCHES {
+                    early.push((result, batches + 1));
                 }
             }
         }

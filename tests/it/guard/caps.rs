@@ -125,8 +125,12 @@ async fn d08_requests_at_once_stay_below_the_cap() {
     assert!(left.starts_with("0.199"), "{left}");
 
     let turns = gateway.turns_of("d08", 24).await;
-    let spent: u64 = turns.iter().filter_map(|t| t["cost_pico"].as_u64()).sum();
-    assert_eq!(spent, 6 * 6666 * 15_000_000);
+    let costs: Vec<&Value> = turns
+        .iter()
+        .map(|t| &t["cost_usd"])
+        .filter(|cost| !cost.is_null())
+        .collect();
+    assert_eq!(costs, [&json!("0.09999"); 6]);
     assert_eq!(upstream.seen().len(), 3 + 2 + 1 + 1 + 1);
 }
 
@@ -147,18 +151,18 @@ async fn c13_a_hundred_exact_costs_reach_the_cap_and_no_more() {
     assert!(text.contains("0.036 of 0.036"), "{text}");
     assert_eq!(upstream.seen().len(), 100);
     let turns = gateway.turns_of("c13", 101).await;
-    let costs: Vec<u64> = turns
+    let costs: Vec<&Value> = turns
         .iter()
-        .filter_map(|t| t["cost_pico"].as_u64())
+        .map(|t| &t["cost_usd"])
+        .filter(|cost| !cost.is_null())
         .collect();
-    assert_eq!(costs, [360_000_000; 100]);
-    // Ten picodollars a token are a price like any other.
-    let cheap = "[[price]]\nmodel = \"cheap\"\ninput = 0.01\noutput = 0.01\nread = 0.01\nwrite_5m = 0.01\nwrite_1h = 0.01\n";
-    let gateway = Gateway::with(&upstream.url(), cheap, &["--max-usd", "0.0000008"]);
-    let mut request = tiny(1);
-    request["model"] = json!("cheap");
-    // The answer names test-sonnet, so the price of that is what counts; unknown here.
-    assert_eq!(send(&gateway, "cheap", &request).await.status, 400);
+    assert_eq!(costs, [&json!("0.00036"); 100]);
+    // A hundredth of a dollar for a million tokens is a price like any other.
+    let cheap = "[[price]]\nmodel = \"test-sonnet\"\ninput = 0.01\noutput = 0.01\nread = 0.01\nwrite_5m = 0.01\nwrite_1h = 0.01\n";
+    let gateway = Gateway::with(&upstream.url(), cheap, &["--max-usd", "0.000002"]);
+    assert_eq!(send(&gateway, "cheap", &tiny(64)).await.status, 200);
+    let turns = gateway.turns_of("cheap", 1).await;
+    assert_eq!(turns[0]["cost_usd"], "0.0000008");
 }
 
 #[tokio::test]
@@ -190,7 +194,7 @@ async fn c08_a_cap_on_money_never_passes_silently_for_an_unknown_price() {
     }
     let turns = gateway.turns_of("flagged", 2).await;
     for turn in &turns {
-        assert!(turn["cost_pico"].is_null());
+        assert!(turn["cost_usd"].is_null());
         let warnings = turn["warnings"].to_string();
         assert!(warnings.contains("cap_not_enforceable"), "{warnings}");
     }
@@ -207,7 +211,7 @@ async fn c08_a_cap_on_money_never_passes_silently_for_an_unknown_price() {
     let gateway = Gateway::with(&upstream.url(), &fallback, &[]);
     assert_eq!(send(&gateway, "fallback", &request).await.status, 200);
     let turns = gateway.turns_of("fallback", 1).await;
-    assert_eq!(turns[0]["cost_pico"], json!(3_750_000_000_000_u64));
+    assert_eq!(turns[0]["cost_usd"], "3.75");
     assert!(turns[0]["warnings"].to_string().contains("fallback_price"));
     refused_by(
         &send(&gateway, "fallback", &request).await,
@@ -312,7 +316,7 @@ async fn c06_an_aborted_answer_counts_and_an_unknown_one_gives_its_hold_back() {
 
     let turns = gateway.turns_of("c06", 7).await;
     for turn in &turns {
-        let free = turn["cost_pico"] == 0 && turn["usage_complete"] == true;
+        let free = turn["cost_usd"] == "0" && turn["usage_complete"] == true;
         assert!(!free || turn["outcome"] == "ok", "{turn}");
     }
 }
@@ -521,7 +525,7 @@ async fn a_key_has_limits_of_its_own() {
         _ => vec![answer(seen, 10, 5)],
     })
     .await;
-    let caps = "[caps.key]\nrequests_per_minute = 3\nconcurrency = 1\ntokens_per_day = 40\n";
+    let caps = "[caps.key]\nrequests_per_minute = 3\nconcurrency = 1\ntokens_per_day = 400\n";
     let gateway = Gateway::with(
         &upstream.url(),
         &format!("{PRICES}{caps}"),
@@ -534,6 +538,17 @@ async fn a_key_has_limits_of_its_own() {
     assert_eq!(busy.header("retry-after"), Some("1"));
     assert_eq!(busy.header("x-should-retry"), Some("true"));
     assert!(busy.text().contains("caps.key.concurrency"));
+    // What was refused did not count: two more are let in by then, of any run.
+    for run in ["b", "c"] {
+        assert_eq!(send(&gateway, run, &tiny(1)).await.status, 200);
+    }
+    let many = send(&gateway, "d", &tiny(1)).await;
+    assert_eq!(many.status, 429, "{}", many.text());
+    assert!(many.text().contains("caps.key.requests_per_minute"));
+    let wait: u64 = many.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&wait), "{wait}");
+    let long = send(&gateway, "e", &tiny(400)).await;
+    refused_by(&long, "tokens", "caps.key.tokens_per_day");
 }
 
 #[tokio::test]

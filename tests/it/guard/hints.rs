@@ -27,7 +27,7 @@ impl Stuck {
         let task = format!("{run}: do it [[plan:{plan},end]] {}", "word ".repeat(1_200));
         Self {
             run,
-            messages: vec![json!({"role": "user", "content": task})],
+            messages: vec![json!({"role": "user", "content": [{"type": "text", "text": task}]})],
         }
     }
 

@@ -4,7 +4,7 @@ mod caps;
 mod hints;
 mod loops;
 mod stops;
-//mod storm;
+mod storm;
 mod tools;
 mod unattended;
 

@@ -57,7 +57,7 @@ async fn an_answer_of_our_own_is_whole_and_valid_in_both_forms() {
         let turns = gateway.turns_of(run, 1).await;
         assert_eq!(turns[0]["outcome"], "refused");
         assert_eq!(turns[0]["guard"]["action"], "answer");
-        assert!(turns[0]["cost_pico"].is_null());
+        assert!(turns[0]["cost_usd"].is_null());
     }
 }
 

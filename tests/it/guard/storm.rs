@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::{answer, send};
-use crate::support::redis::Redis;
+use crate::support::Redis;
 use crate::support::upstream::{SSE_HEAD, chunk, event, json as http_json};
 use crate::support::{Gateway, PRICES, Step, Upstream, Wire, eventually};
 
@@ -168,7 +168,7 @@ async fn d08_two_hundred_at_once_a_hundred_times() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d08_two_hundred_at_once_over_two_gateways_with_one_redis() {
     let upstream = upstream().await;
-    let redis = Redis::start().await;
+    let redis = Redis::start();
     let config = format!("{PRICES}[caps]\nredis = \"{}\"\n", redis.url());
     let start = || {
         Gateway::with(

@@ -42,7 +42,7 @@ async fn tools(gateway: &Gateway, settled: impl Fn(&[Value]) -> bool) -> Vec<Val
 
 fn row<'a>(rows: &'a [Value], name: &str) -> &'a Value {
     rows.iter()
-        .find(|row| row["name"] == name)
+        .find(|row| row["tool"] == name)
         .unwrap_or(&Value::Null)
 }
 

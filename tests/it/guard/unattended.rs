@@ -9,10 +9,10 @@ use crate::support::upstream::json as http_json;
 use crate::support::world::{MINUTE, World};
 use crate::support::{Upstream, eventually};
 
-/// A request whose answer costs about four cents: so many input tokens are reported.
+/// A request that costs about four cents: its text is so long.
 fn request(text: &str) -> String {
     json!({"model": "test-sonnet", "max_tokens": 64,
-           "messages": [{"role": "user", "content": format!("{text} [[usage:13000@0]]")}]})
+           "messages": [{"role": "user", "content": format!("{text} {}", "word ".repeat(10_000))}]})
     .to_string()
 }
 
@@ -112,16 +112,24 @@ async fn d13_levels_of_money_come_one_by_one() {
     };
     let world = world(&hook, limits, Limits::default()).await;
     let mut statuses = Vec::new();
-    for item in 0..12 {
+    for item in 0..14 {
         let reply = world
             .send("money", &[], &request(&format!("item {item}")))
             .await;
         statuses.push(reply.status);
     }
-    // Each costs a little more than 0.039.
-    assert_eq!(
-        statuses.iter().filter(|s| **s == 200).count(),
-        10,
+    let passed = statuses.iter().filter(|status| **status == 200).count();
+    let costs: Vec<u64> = world
+        .recorded("money", statuses.len())
+        .await
+        .iter()
+        .filter_map(|turn| turn.cost_pico)
+        .collect();
+    let spent: u64 = costs.iter().sum();
+    assert_eq!(costs.len(), passed);
+    assert!(spent <= 400_000_000_000 && spent + 2 * costs[0] > 400_000_000_000);
+    assert!(
+        statuses[passed..].iter().all(|status| *status == 400),
         "{statuses:?}"
     );
     let told = eventually("all levels are told", async || {

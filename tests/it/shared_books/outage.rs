@@ -155,6 +155,7 @@ async fn settlements_beyond_the_room_are_counted_and_told_nothing() {
         let hold = Hold {
             ask: Arc::clone(&held.ask),
             id: n,
+            local: false,
         };
         let tell = move |crossings: Vec<Crossing>| {
             assert!(crossings.is_empty());

@@ -27,6 +27,8 @@ pub struct World {
     gateway: Option<Gateway>,
     config: Config,
     dir: TempDir,
+    /// Texts may stand in its conversations.
+    hints: bool,
     compared: AtomicUsize,
 }
 
@@ -100,6 +102,7 @@ impl World {
             sim,
             clock: hand,
             gateway: Some(gateway),
+            hints: config.loops.hints(),
             config,
             dir,
             compared: AtomicUsize::new(0),
@@ -136,6 +139,7 @@ impl World {
     /// The same with other settings.
     pub async fn restart_with(&mut self, change: impl FnOnce(&mut Config)) {
         change(&mut self.config);
+        self.hints |= self.config.loops.hints();
         self.restart().await;
     }
 
@@ -176,7 +180,7 @@ impl World {
         let mut wire = Wire::connect(self.proxy()).await;
         wire.send(format!("{head}\r\n{body}").as_bytes()).await;
         let reply = wire.response().await;
-        if self.config.stable_tool_order || self.config.loops.hints() || reply.status >= 400 {
+        if self.config.stable_tool_order || self.hints || reply.status >= 400 {
             // The one helper that moves bytes; texts of ours; what went nowhere.
             return reply;
         }

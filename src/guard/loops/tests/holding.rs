@@ -48,7 +48,8 @@ fn a_held_history_is_carried_from_answer_to_answer() {
             [Outcome {
                 call_id: id,
                 failed: true,
-                retries: turn - 1
+                retries: turn - 1,
+                bytes: 15,
             }]
         );
         let seen = look(&body, &view, &policy, &memo, Some(&history));
