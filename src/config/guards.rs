@@ -17,6 +17,18 @@ pub enum Reserve {
     Nothing,
 }
 
+/// What becomes of a request that a cap does not let pass. Of caps that pass later (on requests a
+/// minute, and at a time) it is refused in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CapAction {
+    /// It is refused.
+    Block,
+    /// The turn is ended with an answer of the gateway's own.
+    Answer,
+    /// It goes on, and the run is flagged.
+    Warn,
+}
+
 /// What becomes of a request under a cap on money whose price is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Unpriced {
@@ -36,7 +48,7 @@ pub enum RedisDown {
 }
 
 /// `[caps]`
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Caps {
     /// Of each run.
     pub run: Limits,
@@ -44,6 +56,8 @@ pub struct Caps {
     pub unnamed: Limits,
     /// Of each key, in a day.
     pub key: Limits,
+    /// What becomes of a request that goes beyond one.
+    pub action: CapAction,
     /// What is held.
     pub reserve: Reserve,
     /// Unknown prices.
@@ -64,12 +78,27 @@ pub struct Caps {
     pub redis_down: RedisDown,
 }
 
+impl std::fmt::Debug for Caps {
+    /// Without the URL of the shared books, which may hold a password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Caps")
+            .field("run", &self.run)
+            .field("unnamed", &self.unnamed)
+            .field("key", &self.key)
+            .field("reserve", &self.reserve)
+            .field("unpriced", &self.unpriced)
+            .field("shared", &self.redis.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
 impl Default for Caps {
     fn default() -> Self {
         Self {
             run: Limits::default(),
             unnamed: Limits::default(),
             key: Limits::default(),
+            action: CapAction::Block,
             reserve: Reserve::Worst,
             unpriced: Unpriced::Refuse,
             default_max_tokens: 32_000,

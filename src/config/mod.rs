@@ -24,7 +24,7 @@ mod value;
 
 pub use crate::usage::PriceOverride;
 pub use error::{ConfigError, Problem};
-pub use guards::{Alerts, App, Apps, Caps, Form, RedisDown, Reserve, Unpriced, Webhook};
+pub use guards::{Alerts, App, Apps, CapAction, Caps, Form, RedisDown, Reserve, Unpriced, Webhook};
 pub use options::{Environment, GuardOptions, Options, default_data_dir};
 pub use render::Setting;
 pub use value::{BaseUrl, Depth, Heads, Limit, Money, Size, Span, Value, Wall};

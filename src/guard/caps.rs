@@ -133,6 +133,22 @@ impl Limits {
         }
     }
 
+    /// Takes the limit of a cap away.
+    pub fn lift(&mut self, cap: Cap) {
+        match cap {
+            Cap::Turns => self.turns = None,
+            Cap::InputTokens => self.input_tokens = None,
+            Cap::OutputTokens => self.output_tokens = None,
+            Cap::Tokens => self.tokens = None,
+            Cap::Usd => self.usd_pico = None,
+            Cap::WallTime => self.wall_ms = None,
+            Cap::Depth => self.depth = None,
+            Cap::Agents => self.agents = None,
+            Cap::RequestsPerMinute => self.requests_per_minute = None,
+            Cap::Concurrency => self.concurrency = None,
+        }
+    }
+
     /// The limit of a cap, in the cap's own unit (pico-USD, milliseconds, counts).
     #[must_use]
     pub fn of(&self, cap: Cap) -> Option<u64> {
@@ -189,6 +205,19 @@ pub struct Ask {
     pub depth: u32,
     /// UTC milliseconds.
     pub now_ms: i64,
+}
+
+impl Ask {
+    /// The same without the limit that did not let it pass.
+    #[must_use]
+    pub fn beyond(mut self, denied: &Denied) -> Self {
+        for (scope, limits) in &mut self.scopes {
+            if *scope == denied.scope {
+                limits.lift(denied.cap);
+            }
+        }
+        self
+    }
 }
 
 /// A cap that does not let a request pass.

@@ -239,12 +239,17 @@ pub async fn serve(
                 let refusal = Refusal::stopped(guard::status(&shared, &mut account), why);
                 return refuse(account, refusal, Outcome::Refused, upstream.format);
             }
-            Some(Stop::Answer(text)) => return answer_instead(account, &text),
+            Some(Stop::Answer(text)) => return answer_instead(account, "loop", &text),
         }
-        if let Some(asked) = prepared.asked.take()
-            && let Err((refusal, outcome)) = guard::caps::enter(&shared, &mut account, asked).await
-        {
-            return refuse(account, refusal, outcome, upstream.format);
+        if let Some(asked) = prepared.asked.take() {
+            use self::guard::caps::End;
+            match guard::caps::enter(&shared, &mut account, asked).await {
+                Ok(()) => {}
+                Err(End::Refuse(refusal)) => {
+                    return refuse(account, refusal, Outcome::Refused, upstream.format);
+                }
+                Err(End::Answer(text)) => return answer_instead(account, "cap", &text),
+            }
         }
         if let Some(record) = account.record() {
             record.sent_bytes = prepared.pieces.iter().map(|p| p.len() as u64).sum();
@@ -602,11 +607,11 @@ fn refuse_intake(account: Account, error: IntakeError, format: Format) -> Respon
 }
 
 /// Ends the turn in the model's place, in the way it was asked for.
-fn answer_instead(mut account: Account, text: &str) -> Response<ReplyBody> {
+fn answer_instead(mut account: Account, why: &str, text: &str) -> Response<ReplyBody> {
     let (mut streamed, mut model, mut id) = (false, String::new(), uuid::Uuid::nil());
     if let Some(record) = account.record() {
         record.status = Some(StatusCode::OK.as_u16());
-        record.error_type = Some("loop".to_owned());
+        record.error_type = Some(why.to_owned());
         streamed = record.streamed;
         model = record.model_requested.clone().unwrap_or_default();
         id = record.id;

@@ -8,12 +8,15 @@ use http_body_util::{BodyExt as _, Limited};
 use super::account::{Account, End};
 use super::keep_warm::{Ping, Sender, Sent};
 use super::upstream::Clients;
-use super::{Shared, send};
+use super::{Shared, guard, send};
 use crate::provider::anthropic::response::{Limits, Reader, Shape};
 use crate::trace::Outcome;
 
 /// Largest answer that is read: nothing was asked for, so it is small.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
+
+/// Pico-USD in a millionth of a USD.
+const PICO_A_MICRO: u64 = 1_000_000;
 
 /// Sends pings over connections of its own, and brings each into the books.
 #[derive(Debug)]
@@ -35,6 +38,13 @@ impl Sender for Pinger {
         let upstream = record.upstream.clone();
         // If this future is dropped, the account closes itself, as that of a client that has left.
         let mut account = Account::open_as(&self.shared, *record);
+        let most = self.shared.config.keep_warm_max_micro_usd;
+        let most = most.saturating_mul(PICO_A_MICRO);
+        if !guard::caps::enter_own(&self.shared, &mut account, most).await {
+            let why = "a cap leaves nothing for keeping the prefix warm";
+            account.finish(End::Own(Outcome::Refused, why.to_owned()), None);
+            return None;
+        }
         let answer = match send(&self.shared, &self.clients.pooled, &upstream, request).await {
             Ok(answer) => answer,
             Err((refusal, outcome)) => {

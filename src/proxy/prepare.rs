@@ -20,9 +20,6 @@ use crate::provider::view::{History, RequestView, Ttl};
 use crate::provider::{anthropic, decode};
 use crate::trace::Inspection;
 
-/// The credential of requests that carry none, in the books of caps.
-const NO_CREDENTIAL: &str = "none";
-
 /// What goes upstream.
 #[derive(Debug)]
 pub struct Prepared {
@@ -168,7 +165,7 @@ fn caps(
         account,
         &caps::Asking {
             price_provider: asking.price_provider,
-            credential: credential.as_deref().unwrap_or(NO_CREDENTIAL),
+            credential: credential.as_deref().unwrap_or(caps::NO_CREDENTIAL),
             lowered: asking.lowered,
             bytes,
             view,

@@ -8,7 +8,7 @@ use super::super::value::{
     Depth, Heads, Ladder, Levels, Limit, Money, Percent, RedisUrl, Status, Threshold, Wall,
     WebhookUrl,
 };
-use super::super::{Form, RedisDown, Reserve, Unpriced};
+use super::super::{CapAction, Form, RedisDown, Reserve, Unpriced};
 use super::{Entry, File, Key, Located, Reader, in_file_order};
 
 section! {
@@ -38,6 +38,8 @@ section! {
 section! {
     /// `[caps]` without the sections inside it.
     Caps {
+        /// What becomes of requests that a cap does not let pass.
+        action: CapAction,
         /// Status of refusals.
         status: Status,
         /// What a request holds while it is under way.
@@ -175,6 +177,7 @@ section! {
 
 /// The keys of `[caps]` and of the sections inside it.
 pub(super) const CAPS_KEYS: &[&str] = &[
+    "action",
     "status",
     "reserve",
     "unpriced",

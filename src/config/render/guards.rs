@@ -21,6 +21,7 @@ pub(super) fn settings(config: &Config, add: Add<'_>) {
         add("loops", detector.as_str(), threshold.to_string());
     }
     let caps = &config.caps;
+    add("caps", "action", quoted(caps.action.word()));
     add("caps", "status", caps.status.to_string());
     add("caps", "reserve", quoted(caps.reserve.word()));
     add("caps", "unpriced", quoted(caps.unpriced.word()));

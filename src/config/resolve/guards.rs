@@ -121,6 +121,9 @@ impl Resolver<'_> {
 
     pub(super) fn caps(&mut self, config: &mut Config, typed: file::Caps) {
         let caps = &mut config.caps;
+        if let Some(action) = self.plain("caps", "action", typed.action) {
+            caps.action = action;
+        }
         if let Some(status) = self.in_file("caps.status", typed.status) {
             caps.status = status.value.0;
             self.retried("caps.status", caps.status);

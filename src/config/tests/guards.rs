@@ -49,7 +49,7 @@ fn errors_of_the_guards_say_where_what_and_how() {
         ),
         (
             "[caps]\nusd = 5",
-            "f.toml:2: unknown key `usd` in [caps]; it belongs into [caps.run] (known keys: status, reserve, unpriced, \
+            "f.toml:2: unknown key `usd` in [caps]; it belongs into [caps.run] (known keys: action, status, reserve, unpriced, \
              default_max_tokens, headers, zone, redis, redis_down, run, unnamed, key)"
                 .to_owned(),
         ),
@@ -140,7 +140,7 @@ fn actions_of_single_loops_go_before_the_one_of_all() {
         "{printed}"
     );
     assert!(
-        printed.contains("cycle_action = \"off\"\n") && !printed.contains("\naction ="),
+        printed.contains("cycle_action = \"off\"\n") && !printed.contains("[loops]\naction ="),
         "{printed}"
     );
     assert_eq!(load(&printed).loops, config.loops);

@@ -3,7 +3,7 @@
 use http::Uri;
 use toml::de::DeValue;
 
-use super::super::{Form, RedisDown, Reserve, Unpriced};
+use super::super::{CapAction, Form, RedisDown, Reserve, Unpriced};
 use super::{Span, Value, decimal};
 use crate::guard::loops::{Action, MAX_STEPS};
 
@@ -305,6 +305,7 @@ impl RedisUrl {
 
 choice!(Reserve, "worst" => Reserve::Worst, "nothing" => Reserve::Nothing);
 choice!(Unpriced, "refuse" => Unpriced::Refuse, "flag" => Unpriced::Flag);
+choice!(CapAction, "block" => CapAction::Block, "answer" => CapAction::Answer, "warn" => CapAction::Warn);
 choice!(RedisDown, "refuse" => RedisDown::Refuse, "local" => RedisDown::Local);
 choice!(Form, "json" => Form::Json, "slack" => Form::Slack);
 

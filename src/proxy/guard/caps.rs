@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::events::{self, Place};
-use crate::config::{Reserve, Unpriced};
+use crate::config::{CapAction, Reserve, Unpriced};
 use crate::guard::caps::show::show;
 use crate::guard::caps::{Amounts, Ask, Cap, Crossing, Denied, Left, Limits, Scope};
 use crate::provider::view::{BlockKind, History, RequestView, Ttl};
@@ -28,6 +28,9 @@ const NAMED_BYTES: u32 = 2_048;
 /// ... and is taken to have this many tokens: the most that a picture has (provider docs, Nov 2026).
 const NAMED_TOKENS: u64 = 5_000;
 
+/// The credential of requests that carry none, as the books have it.
+pub(in crate::proxy) use crate::proxy::ledger::seeds::NO_CREDENTIAL;
+
 /// What is left, told to the client.
 static LEFT: [HeaderName; 4] = [
     HeaderName::from_static("x-prefixgate-left-turns"),
@@ -35,6 +38,18 @@ static LEFT: [HeaderName; 4] = [
     HeaderName::from_static("x-prefixgate-left-usd"),
     HeaderName::from_static("x-prefixgate-left-seconds"),
 ];
+
+/// Tells that a cap was passed, where that only warns.
+static OVER: HeaderName = HeaderName::from_static("x-prefixgate-over-cap");
+
+/// A request that goes no further.
+#[derive(Debug)]
+pub(in crate::proxy) enum End {
+    /// It is refused.
+    Refuse(Refusal),
+    /// It is answered in the model's place; with what text.
+    Answer(String),
+}
 
 /// A request that has to ask.
 #[derive(Debug)]
@@ -71,30 +86,11 @@ pub(in crate::proxy) fn asked(
 ) -> Option<Asked> {
     let caps = &shared.config.caps;
     let seat = account.seat()?.clone();
-    let app = account.record().and_then(|record| record.app.clone());
-    let run = shared.config.run_limits(app.as_deref());
-    let run = run.lowered(asking.lowered);
-    let named = matches!(seat.run_source, "label" | "header" | "client" | "body");
-    let unnamed = if named {
-        Limits::default()
-    } else {
-        caps.unnamed
-    };
-    if run.is_empty() && unnamed.is_empty() && caps.key.is_empty() {
-        return None;
-    }
     let now_ms = shared.clock.utc_ms();
-    let day = || day(now_ms, &caps.zone);
-    let key = || asking.credential.to_owned();
-    let mut scopes = Vec::with_capacity(3);
-    if !run.is_empty() {
-        scopes.push((Scope::Run(seat.run_id.to_string()), run));
-    }
-    if !unnamed.is_empty() {
-        scopes.push((Scope::Unnamed(key(), day()), unnamed));
-    }
-    if !caps.key.is_empty() {
-        scopes.push((Scope::Key(key(), day()), caps.key));
+    let record = account.record()?;
+    let scopes = scopes(shared, record, asking.credential, asking.lowered, now_ms);
+    if scopes.is_empty() {
+        return None;
     }
     let money = scopes.iter().any(|(_, limits)| limits.usd_pico.is_some());
     let (input, output) = bounds(shared, &seat, asking);
@@ -129,6 +125,95 @@ pub(in crate::proxy) fn asked(
         unpriced,
         lowered: *asking.lowered,
     })
+}
+
+/// Every scope in which something limits a request.
+fn scopes(
+    shared: &Shared,
+    record: &TurnRecord,
+    credential: &str,
+    lowered: &Limits,
+    now_ms: i64,
+) -> Vec<(Scope, Limits)> {
+    let caps = &shared.config.caps;
+    let run = shared.config.run_limits(record.app.as_deref());
+    let run = run.lowered(lowered);
+    let named = matches!(record.run_source, "label" | "header" | "client" | "body");
+    let unnamed = if named {
+        Limits::default()
+    } else {
+        caps.unnamed
+    };
+    let mut scopes = Vec::new();
+    if !run.is_empty() {
+        scopes.push((Scope::Run(record.run_id.clone()), run));
+    }
+    if unnamed.is_empty() && caps.key.is_empty() {
+        return scopes;
+    }
+    let (key, day) = (credential.to_owned(), day(now_ms, &caps.zone));
+    if !unnamed.is_empty() {
+        scopes.push((Scope::Unnamed(key.clone(), day.clone()), unnamed));
+    }
+    if !caps.key.is_empty() {
+        scopes.push((Scope::Key(key, day), caps.key));
+    }
+    scopes
+}
+
+/// Asks for a request of our own, which may cost so much; `false` where a cap does not let it. It
+/// is no turn, and none of an agent.
+pub(in crate::proxy) async fn enter_own(
+    shared: &Shared,
+    account: &mut Account,
+    most_pico: u64,
+) -> bool {
+    let now_ms = shared.clock.utc_ms();
+    let Some(record) = account.record() else {
+        return false;
+    };
+    let credential = record.credential.clone();
+    let credential = credential.as_deref().unwrap_or(NO_CREDENTIAL);
+    let mut scopes = scopes(shared, record, credential, &Limits::default(), now_ms);
+    for (_, limits) in &mut scopes {
+        for cap in [
+            Cap::Depth,
+            Cap::Agents,
+            Cap::RequestsPerMinute,
+            Cap::Concurrency,
+        ] {
+            limits.lift(cap);
+        }
+    }
+    scopes.retain(|(_, limits)| !limits.is_empty());
+    if scopes.is_empty() {
+        return true;
+    }
+    let ask = Ask {
+        scopes,
+        most: Amounts {
+            pico: match shared.config.caps.reserve {
+                Reserve::Worst => most_pico,
+                Reserve::Nothing => 0,
+            },
+            ..Amounts::default()
+        },
+        agent: String::new(),
+        depth: 0,
+        now_ms,
+    };
+    match shared.guards.ledger.reserve(ask).await {
+        Reserved::Granted {
+            hold, crossings, ..
+        } => {
+            if let Some(record) = account.record() {
+                events::crossed(shared, &Place::of(record), &crossings);
+            }
+            account.hold(hold);
+            true
+        }
+        Reserved::Denied { .. } | Reserved::Unavailable(_) => false,
+    }
 }
 
 /// Tokens that a request can have at most.
@@ -202,11 +287,11 @@ pub(in crate::proxy) async fn enter(
     shared: &Shared,
     account: &mut Account,
     asked: Asked,
-) -> Result<(), (Refusal, Outcome)> {
+) -> Result<(), End> {
     let status = super::status(shared, account);
     if let Some(reason) = asked.unpriced {
         if shared.config.caps.unpriced == Unpriced::Refuse {
-            return Err((unpriced(account, status, reason), Outcome::Refused));
+            return Err(End::Refuse(unpriced(account, status, reason)));
         }
         account.warn("cap_not_enforceable");
         if let Some(record) = account.record() {
@@ -216,56 +301,91 @@ pub(in crate::proxy) async fn enter(
             }
         }
     }
-    match shared.guards.ledger.reserve(asked.ask).await {
-        Reserved::Granted {
-            hold,
-            left,
-            crossings,
-        } => {
-            if let Some(record) = account.record() {
-                events::crossed(shared, &Place::of(record), &crossings);
+    let mut ask = asked.ask;
+    loop {
+        let warns = shared.config.caps.action == CapAction::Warn;
+        let again = warns.then(|| ask.clone());
+        match shared.guards.ledger.reserve(ask).await {
+            Reserved::Granted {
+                hold,
+                left,
+                crossings,
+            } => {
+                if let Some(record) = account.record() {
+                    events::crossed(shared, &Place::of(record), &crossings);
+                }
+                account.hold(hold);
+                if shared.config.caps.headers {
+                    tell_left(account, &left);
+                }
+                return Ok(());
             }
-            account.hold(hold);
-            if shared.config.caps.headers {
-                tell_left(account, &left);
+            Reserved::Denied { denied, crossings } => {
+                let action = match shared.config.caps.action {
+                    _ if denied.cap.passes_later() => CapAction::Block,
+                    action => action,
+                };
+                let text = denial(shared, account, &denied, &asked.lowered);
+                note(shared, account, &denied, &crossings, action);
+                match (action, again) {
+                    (CapAction::Warn, Some(again)) => {
+                        account.tell(&OVER, HeaderValue::from_str(&over(&denied)).ok());
+                        // Without this limit, so that what it uses is booked all the same.
+                        ask = again.beyond(&denied);
+                    }
+                    (CapAction::Answer, _) => return Err(End::Answer(text)),
+                    _ => return Err(refused(&denied, status, text)),
+                }
             }
-            Ok(())
-        }
-        Reserved::Denied { denied, crossings } => {
-            let Some(record) = account.record() else {
-                return Err((
-                    denial(&denied, status, &asked.lowered, ""),
-                    Outcome::Refused,
-                ));
-            };
-            events::crossed(shared, &Place::of(record), &crossings);
-            record.guard.cap = Some(denied.cap.as_str().to_owned());
-            record.guard.cap_scope = Some(events::word(&denied.scope).to_owned());
-            events::cap_refused(shared, record, &denied);
-            let app = record.app.clone().unwrap_or_default();
-            let own = shared.config.apps.get(&app);
-            let own = own.filter(|own| own.run.of(denied.cap).is_some());
-            let app = if own.is_some() { app.as_str() } else { "" };
-            Err((
-                denial(&denied, status, &asked.lowered, app),
-                Outcome::Refused,
-            ))
-        }
-        Reserved::Unavailable(why) => {
-            shared.metrics.ledger_unavailable();
-            let refusal = Refusal {
-                status: StatusCode::SERVICE_UNAVAILABLE,
-                kind: "api_error",
-                message: format!(
+            Reserved::Unavailable(why) => {
+                shared.metrics.ledger_unavailable();
+                let message = format!(
                     "prefixgate: the books of caps cannot be reached, and without them nothing goes \
                      upstream (setting caps.redis_down): {why}"
-                ),
-                retry: Some(true),
-                after_ms: None,
-            };
-            Err((refusal, Outcome::Refused))
+                );
+                return Err(End::Refuse(Refusal {
+                    status: StatusCode::SERVICE_UNAVAILABLE,
+                    kind: "api_error",
+                    message,
+                    retry: Some(true),
+                    after_ms: None,
+                }));
+            }
         }
     }
+}
+
+/// Writes down that a cap did not let a request pass, and what was done about it.
+fn note(
+    shared: &Shared,
+    account: &mut Account,
+    denied: &Denied,
+    crossings: &[Crossing],
+    action: CapAction,
+) {
+    let Some(record) = account.record() else {
+        return;
+    };
+    events::crossed(shared, &Place::of(record), crossings);
+    record.guard.cap = Some(denied.cap.as_str().to_owned());
+    record.guard.cap_scope = Some(events::word(&denied.scope).to_owned());
+    let word = match action {
+        CapAction::Block => "refused",
+        CapAction::Answer => "answer",
+        CapAction::Warn => "warn",
+    };
+    events::cap_refused(shared, record, denied, word);
+}
+
+/// `usd of run: 1.02 of 1`
+fn over(denied: &Denied) -> String {
+    format!(
+        "{} of {}: {} of {}",
+        denied.cap.as_str(),
+        events::word(&denied.scope),
+        show(denied.cap, denied.spent),
+        show(denied.cap, denied.limit)
+    )
 }
 
 fn unpriced(account: &mut Account, status: StatusCode, reason: &str) -> Refusal {
@@ -288,7 +408,7 @@ fn unpriced(account: &mut Account, status: StatusCode, reason: &str) -> Refusal 
 }
 
 /// Says which cap it is, how far it is used, and where it is set.
-fn denial(denied: &Denied, status: StatusCode, lowered: &Limits, app: &str) -> Refusal {
+fn denial(shared: &Shared, account: &mut Account, denied: &Denied, lowered: &Limits) -> String {
     let Denied {
         scope,
         cap,
@@ -296,8 +416,13 @@ fn denial(denied: &Denied, status: StatusCode, lowered: &Limits, app: &str) -> R
         held,
         asked,
         limit,
-        after_ms,
+        ..
     } = denied;
+    let app = account.record().and_then(|record| record.app.as_deref());
+    let own = app.filter(|app| {
+        let own = shared.config.apps.get(*app);
+        own.is_some_and(|own| own.run.of(*cap).is_some())
+    });
     let whose = match scope {
         Scope::Run(run) => format!("run {run}"),
         Scope::Unnamed(_, day) => {
@@ -305,7 +430,7 @@ fn denial(denied: &Denied, status: StatusCode, lowered: &Limits, app: &str) -> R
         }
         Scope::Key(_, day) => format!("this key on {day}"),
     };
-    let setting = setting(scope, *cap, lowered, *limit, app);
+    let setting = setting(scope, *cap, lowered, *limit, own);
     let mut used = format!("{} of {}", show(*cap, *spent), show(*cap, *limit));
     if *held > 0 {
         used.push_str(&format!(", {} more under way", show(*cap, *held)));
@@ -313,37 +438,43 @@ fn denial(denied: &Denied, status: StatusCode, lowered: &Limits, app: &str) -> R
     if *asked > 0 && !matches!(cap, Cap::Turns | Cap::Agents | Cap::Concurrency) {
         used.push_str(&format!(", this request up to {}", show(*cap, *asked)));
     }
-    let message = format!(
+    format!(
         "prefixgate: cap reached: {} of {whose}: {used} (setting {setting})",
         cap.as_str()
-    );
-    if cap.passes_later() {
-        return Refusal {
+    )
+}
+
+fn refused(denied: &Denied, status: StatusCode, message: String) -> End {
+    End::Refuse(if denied.cap.passes_later() {
+        Refusal {
             status: StatusCode::TOO_MANY_REQUESTS,
             kind: "rate_limit_error",
             message,
             retry: Some(true),
-            after_ms: *after_ms,
-        };
-    }
-    Refusal {
-        status,
-        kind: BILLING,
-        message,
-        retry: Some(false),
-        after_ms: None,
-    }
+            after_ms: denied.after_ms,
+        }
+    } else {
+        Refusal {
+            status,
+            kind: BILLING,
+            message,
+            retry: Some(false),
+            after_ms: None,
+        }
+    })
 }
 
 /// Where the limit was set.
-fn setting(scope: &Scope, cap: Cap, lowered: &Limits, limit: u64, app: &str) -> String {
+fn setting(scope: &Scope, cap: Cap, lowered: &Limits, limit: u64, app: Option<&str>) -> String {
     let word = cap.as_str();
     match scope {
         Scope::Run(_) if lowered.of(cap) == Some(limit) => {
             format!("x-prefixgate-max-{} of the request", word.replace('_', "-"))
         }
-        Scope::Run(_) if !app.is_empty() => format!("app.{app}.{word}"),
-        Scope::Run(_) => format!("caps.run.{word}"),
+        Scope::Run(_) => match app {
+            Some(app) => format!("app.{app}.{word}"),
+            None => format!("caps.run.{word}"),
+        },
         Scope::Unnamed(..) => format!("caps.unnamed.{word}, or else caps.run.{word}"),
         Scope::Key(..) => match cap {
             Cap::Usd | Cap::Tokens => format!("caps.key.{word}_per_day"),
@@ -399,7 +530,7 @@ pub(in crate::proxy) fn used(
 ) -> (Amounts, Option<u64>) {
     let answered = record.status.is_some_and(|s| (200..300).contains(&s))
         && record.outcome != Outcome::Refused
-        && matches!(record.kind, RequestKind::Turn);
+        && matches!(record.kind, RequestKind::Turn | RequestKind::KeepWarm);
     if !answered {
         // Nothing was generated, or nothing is known of it that could be booked.
         return (Amounts::default(), None);
@@ -416,7 +547,7 @@ pub(in crate::proxy) fn used(
     let pico = or_most(record.cost_pico, most.pico);
     let booked = (record.cost_pico.is_none() && pico > 0).then_some(pico);
     let amounts = Amounts {
-        turns: 1,
+        turns: u64::from(record.kind == RequestKind::Turn),
         input: or_most(input_known.then_some(input), most.input),
         output: or_most(usage.output, most.output),
         pico,

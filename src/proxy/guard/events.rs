@@ -71,8 +71,8 @@ pub(super) fn loop_found(
     );
 }
 
-/// A cap has refused a request.
-pub(super) fn cap_refused(shared: &Shared, record: &TurnRecord, denied: &Denied) {
+/// A cap did not let a request pass; `action` says what was done about it.
+pub(super) fn cap_refused(shared: &Shared, record: &TurnRecord, denied: &Denied, action: &str) {
     let scope = word(&denied.scope);
     shared.metrics.cap_refused(denied.cap.as_str(), scope);
     emit(
@@ -81,7 +81,7 @@ pub(super) fn cap_refused(shared: &Shared, record: &TurnRecord, denied: &Denied)
             name: denied.cap.as_str().to_owned(),
             run_id: subject(&denied.scope).to_owned(),
             scope: scope.to_owned(),
-            action: "refused".to_owned(),
+            action: action.to_owned(),
             value: Some(denied.spent),
             limit: Some(denied.limit),
             ..begun(shared, Place::of(record), EventKind::CapRefused)

@@ -74,6 +74,9 @@ pub(super) fn place(
     if !seat.history_seen {
         account.warn("history_not_seen");
     }
+    if seat.unknown_parent {
+        account.warn("unknown_parent");
+    }
     account.seated(seat, end, body.len());
     let Some(record) = account.record() else {
         return;

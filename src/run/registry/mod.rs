@@ -128,6 +128,8 @@ pub struct Seat {
     pub base: Option<Hash>,
     /// False when the history is held by the provider and not remembered here.
     pub history_seen: bool,
+    /// It names a parent that is not known, and was taken for a child of the run's first agent.
+    pub unknown_parent: bool,
     /// These tools and this system were seen before, for this model.
     pub root_seen: bool,
     /// Markers of ours were refused in this thread before.
@@ -480,6 +482,8 @@ struct Found {
     previous_end: Option<usize>,
     base: Option<Hash>,
     history_seen: bool,
+    /// It names a parent that nobody knows.
+    unknown_parent: bool,
 }
 
 impl State {
@@ -490,6 +494,7 @@ impl State {
             previous_end: None,
             base: None,
             history_seen: true,
+            unknown_parent: false,
         };
 
         if let History::Continues(answer) = a.history {
@@ -613,14 +618,15 @@ impl State {
 
         let parent = match &a.identity.parent_agent {
             // A parent that never gave its own name is the one the run began with.
-            Some(name) => members
-                .iter()
-                .copied()
-                .find(|key| {
+            Some(name) => {
+                let known = members.iter().copied().find(|key| {
                     let thread = self.threads.get(key);
                     thread.is_some_and(|t| t.agent.as_ref() == Some(name))
-                })
-                .or_else(|| members.first().copied()),
+                });
+                // Codex names the first agent as it names the session.
+                found.unknown_parent = known.is_none() && **name != **run;
+                known.or_else(|| members.first().copied())
+            }
             None => self
                 .parent_by_prompt(search)
                 .or_else(|| agent.is_some().then(|| members.first().copied()).flatten()),
@@ -785,6 +791,7 @@ impl State {
             previous_end: found.previous_end,
             base: found.base,
             history_seen: found.history_seen,
+            unknown_parent: found.unknown_parent,
             root_seen: false,
             insertion_off: false,
             bytes_per_token_milli: None,

@@ -136,7 +136,7 @@ impl Questions for Sqlite {
             .and("t.run_id = ?", Some(run.to_owned()))
             .range(filter);
         let sql = format!(
-            "{} t WHERE {} ORDER BY t.started_ms, t.seq LIMIT {}",
+            "{} t WHERE {} ORDER BY t.started_ms, t.id LIMIT {}",
             row::select(),
             wanted.sql,
             limit(filter)

@@ -1,10 +1,11 @@
 //! The opt-in helpers, and the share of runs that is left alone to be compared with.
 
-use prefixgate::config::CachePolicy;
+use prefixgate::config::{CachePolicy, Reserve};
 use prefixgate::prompt_cache::verdict::{Reason, Status, What};
 use prefixgate::sim::Options;
 use prefixgate::store::{Filter, Questions as _, Sqlite};
-use prefixgate::trace::RequestKind;
+use prefixgate::trace::{Outcome, RequestKind};
+use prefixgate::usage::usd;
 use serde_json::json;
 use std::time::Duration;
 
@@ -132,6 +133,39 @@ async fn a_prefix_is_kept_warm_across_a_pause_and_paid_for_in_the_books() {
     );
     assert_eq!(resumed.cache.helper, Some("keep_warm"));
     assert!(resumed.cache.helper_pico.unwrap() > 0);
+}
+
+#[tokio::test]
+async fn keeping_warm_is_booked_in_the_caps_and_ends_at_them() {
+    for (cap, pings) in [(2_000_000_000_000_u64, true), (1, false)] {
+        let world = World::with(Options::default(), |config| {
+            config.keep_warm_max_micro_usd = 1_000_000;
+            config.caps.run.usd_pico = Some(cap);
+            config.caps.reserve = Reserve::Nothing;
+        })
+        .await;
+        let mut talk = Talk::new("s1");
+        talk.grow("second");
+        world.turn("r", &talk.body()).await;
+        world.pass(285_000);
+        let record = eventually("the ping's record", async || {
+            let store = Sqlite::open_read(&world.data()).unwrap();
+            let all = store.turns("r", &Filter::all(10), true).unwrap();
+            all.into_iter().find(|r| r.kind == RequestKind::KeepWarm)
+        })
+        .await;
+        assert_eq!(record.outcome == Outcome::Ok, pings, "{record:#?}");
+        if !pings {
+            // Neither the provider's money nor the record's.
+            assert_eq!((record.cost_pico, world.sim.requests().len()), (None, 1));
+            continue;
+        }
+        talk.grow("after the pause");
+        let reply = world.ask("r", &talk.body()).await;
+        let first = world.turns("r")[0].cost_pico.unwrap();
+        let left = usd(cap - first - record.cost_pico.unwrap());
+        assert_eq!(reply.header("x-prefixgate-left-usd"), Some(left.as_str()));
+    }
 }
 
 #[tokio::test]

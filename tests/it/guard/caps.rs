@@ -371,7 +371,9 @@ async fn d10_all_agents_of_a_session_are_one_run() {
         "caps.run.depth",
     );
     assert!(text.contains("run s1"), "{text}");
-    for n in 1..4 {
+    // Who names a parent that nobody knows is the first agent's child.
+    assert_eq!(ask("lost", "nobody", "whose am I").await.status, 200);
+    for n in 1..3 {
         assert_eq!(
             ask(&format!("g{n}"), "c0", &format!("grandchild {n}"))
                 .await
@@ -403,6 +405,9 @@ async fn d10_all_agents_of_a_session_are_one_run() {
     let thread = |name: &str| turns.iter().find(|t| t["thread"] == name).unwrap();
     assert_eq!(thread("g0")["parent_thread"], "c0");
     assert_eq!(thread("c0")["parent_thread"], "main");
+    assert_eq!(thread("lost")["parent_thread"], "main");
+    let flags = thread("lost")["warnings"].to_string();
+    assert!(flags.contains("unknown_parent"), "{flags}");
 }
 
 #[tokio::test]
@@ -549,6 +554,43 @@ async fn a_key_has_limits_of_its_own() {
     assert!((1..=60).contains(&wait), "{wait}");
     let long = send(&gateway, "e", &tiny(400)).await;
     refused_by(&long, "tokens", "caps.key.tokens_per_day");
+}
+
+#[tokio::test]
+async fn a_cap_may_answer_in_the_models_place_or_only_warn() {
+    let upstream = answering(10, 5).await;
+    let config = |action: &str| {
+        format!("{PRICES}[caps]\naction = \"{action}\"\n[caps.run]\nturns = 1\ntokens = 100\n")
+    };
+    let gateway = Gateway::with(&upstream.url(), &config("answer"), &[]);
+    assert_eq!(send(&gateway, "a", &tiny(1)).await.status, 200);
+    let reply = send(&gateway, "a", &tiny(1)).await;
+    assert_eq!(reply.status, 200);
+    let message = reply.json();
+    assert_eq!(message["stop_reason"], "end_turn");
+    let text = message["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("cap reached: turns"), "{text}");
+    assert_eq!(upstream.seen().len(), 1);
+    assert_eq!(gateway.turns_of("a", 2).await[1]["outcome"], "refused");
+
+    let gateway = Gateway::with(&upstream.url(), &config("warn"), &[]);
+    for turn in 0..3 {
+        let reply = send(&gateway, "w", &tiny(1)).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        let over = reply.header("x-prefixgate-over-cap");
+        let expected = format!("turns of run: {turn} of 1");
+        assert_eq!(over, (turn > 0).then_some(expected.as_str()));
+        // What goes beyond one cap is booked in the others all the same.
+        let left: u64 = reply
+            .header("x-prefixgate-left-tokens")
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert!(left < 100 - 15 * turn, "{left}");
+    }
+    let turns = gateway.turns_of("w", 3).await;
+    assert_eq!(turns[2]["outcome"], "ok");
+    assert_eq!(turns[2]["guard"]["cap"], "turns");
 }
 
 #[tokio::test]

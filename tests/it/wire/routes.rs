@@ -176,7 +176,7 @@ async fn limits_of_a_request_go_no_further_and_wrong_ones_are_refused() {
         Wire::exchange(gateway.proxy, path, headers, body.as_bytes()).await
     };
     let good = post(
-        "/-/run=r,max-usd=0.5/v1/messages",
+        "/-/run=r,max-tokens=500000/v1/messages",
         &["x-prefixgate-max-turns: 9", "x-two: 2"],
     );
     assert_eq!(good.await.status, 200);

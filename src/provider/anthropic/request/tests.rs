@@ -242,6 +242,7 @@ fn strange_bodies_are_read_or_refused_but_never_break() {
         r#"{"messages":"x","system":7,"tools":{"a":1},"max_tokens":12345678901234567890123}"#;
     let empty = RequestView {
         spelling: Some(&MARKERS),
+        text_block: Some(&super::TEXT_BLOCK),
         question: Some(&QUESTION),
         object_start: 1,
         max_tokens_at: seen(shapes).max_tokens_at,
