@@ -1,5 +1,8 @@
 //! One request's account: opened when it is accepted, closed exactly once, whatever the exit.
 
+mod closing;
+mod ended;
+
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,21 +12,20 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, request};
 use uuid::Uuid;
 
+pub use self::closing::Booked;
+use self::closing::Closing;
 use super::Shared;
 use super::audit::{Settled, Watched};
-use super::guard;
-use super::keep_warm::Held;
 use super::ledger::Hold;
 use super::warm::Lead;
 use crate::guard::loops::History;
 use crate::guard::schema::Declared;
 use crate::prompt_cache::chain::Hash;
-use crate::prompt_cache::diagnosis;
-use crate::provider::view::{Answer, AnsweredCall, Ttl};
-use crate::run::{Answered, AskedCall, Seat, parents};
+use crate::provider::view::{Answer, Ttl};
+use crate::run::Seat;
 use crate::text;
-use crate::trace::{CallStatus, Outcome, RequestKind, ToolCallRecord, TurnRecord};
-use crate::usage::{ModelFacts, Priced, Usage};
+use crate::trace::{Outcome, RequestKind, TurnRecord};
+use crate::usage::ModelFacts;
 
 /// Longest error message that is kept, in bytes.
 const MAX_ERROR_BYTES: usize = 512;
@@ -382,341 +384,9 @@ impl Account {
     }
 }
 
-/// What a request came to.
-#[derive(Debug, Clone, Copy)]
-pub struct Booked {
-    /// How it ended.
-    pub outcome: Outcome,
-    /// Its tokens.
-    pub usage: Usage,
-    /// What it cost in pico-USD, where that is known.
-    pub cost_pico: Option<u64>,
-}
-
-/// A closed account on its way into the books: priced, counted, logged and recorded when dropped.
-struct Closing {
-    shared: Arc<Shared>,
-    open: Box<Open>,
-    answer: Option<Answer>,
-    /// When it ended, UTC milliseconds.
-    ended_ms: i64,
-    /// What it came to, once it has been written.
-    written: Option<Booked>,
-}
-
-impl Closing {
-    /// Does it now. Dropping does nothing more then.
-    fn book(mut self) -> Option<Booked> {
-        self.write();
-        self.written
-    }
-
-    fn write(&mut self) {
-        let shared = &self.shared;
-        let open = &mut *self.open;
-        let facts = open.price(shared, self.answer.as_ref());
-        let record = &mut open.record;
-        if let (Some(seat), Outcome::Ok) = (&open.seat, record.outcome) {
-            shared.registry.paid(seat, record.cost_pico);
-        }
-        if record.kind == RequestKind::KeepWarm {
-            // What a ping costs is what it takes from the helper's saving.
-            let cost = record.cost_pico.and_then(|cost| i64::try_from(cost).ok());
-            record.cache.helper_pico = cost.map(|cost| -cost);
-        }
-        if let Some(watched) = &open.watched {
-            let metered = self.answer.as_ref().map(|answer| &answer.metered);
-            watched.judge(shared, &open.settled, record, metered, &open.price_provider);
-        }
-        shared
-            .metrics
-            .turn(record, facts.as_ref().and_then(|f| f.label.as_ref()));
-        let calls = self.answer.as_ref().map_or(&[][..], |a| &a.calls);
-        if open.seat.is_some() {
-            for call in calls {
-                let wrong = open.declared.as_ref().filter(|_| call.complete);
-                let wrong = wrong.and_then(|declared| {
-                    let whole = call.input.len() as u64 == call.input_bytes;
-                    declared.check(&call.name, &call.input, whole)
-                });
-                shared
-                    .metrics
-                    .call(if call.complete { "asked" } else { "incomplete" });
-                if let Some(wrong) = wrong {
-                    shared.metrics.call(wrong);
-                }
-                let asked = call_record(shared, record, call, wrong, self.ended_ms);
-                shared.recorder.call(asked);
-            }
-        }
-        super::line::log(record);
-        guard::digest(shared, record);
-        self.written = Some(Booked {
-            outcome: record.outcome,
-            usage: record.usage,
-            cost_pico: record.cost_pico,
-        });
-        let successor = TurnRecord::begin(Uuid::nil(), record.kind, "", 0);
-        shared.recorder.turn(std::mem::replace(record, successor));
-        shared.metrics.in_flight.dec();
-        if shared.metrics.in_flight.get() <= 0 {
-            shared.idle.notify_waiters();
-        }
-    }
-}
-
-impl Drop for Closing {
-    fn drop(&mut self) {
-        if self.written.is_none() {
-            self.write();
-        }
-    }
-}
-
 impl Drop for Account {
     fn drop(&mut self) {
         self.finish(End::ClientGone, None);
-    }
-}
-
-impl Open {
-    /// Takes over what the answer said.
-    fn read(&mut self, answer: &Answer) {
-        let record = &mut self.record;
-        record.model_served = answer
-            .metered
-            .model
-            .as_deref()
-            .map(|m| text::prefix(m, MAX_MODEL_BYTES).to_owned());
-        // Words of the upstream are as long as it likes.
-        let word = |text: &Option<String>| {
-            let text = text.as_deref()?;
-            Some(text::prefix(text, MAX_MODEL_BYTES).to_owned())
-        };
-        record.stop_reason = word(&answer.stop_reason);
-        record.response_id = word(&answer.id);
-        let asked = self.watched.as_ref().is_some_and(|w| w.asked_native);
-        let said = word(&answer.native_diagnosis);
-        let answered = answer.id.is_some();
-        record.native_diagnosis =
-            diagnosis::recorded(said.as_deref(), asked, answered).map(str::to_owned);
-        record.usage = answer.metered.usage;
-        record.usage_complete = answer.usage_complete;
-        for warning in &answer.warnings {
-            if !record.warnings.iter().any(|w| w == warning) {
-                record.warnings.push((*warning).to_owned());
-            }
-        }
-        if let Some(error) = &answer.error {
-            record.error_type = Some(text::prefix(&error.kind, MAX_MODEL_BYTES).to_owned());
-            // Providers quote what they did not like, and that is the client's content.
-            let message = text::without_quotations(&error.message);
-            record.error_message = Some(text::prefix(&message, MAX_ERROR_BYTES).to_owned());
-        }
-    }
-
-    /// Decides the outcome.
-    fn judge(&mut self, end: &End, answer: Option<&Answer>) {
-        let record = &mut self.record;
-        let refused = record.status.is_some_and(|s| s >= 400);
-        record.outcome = match end {
-            End::Complete if refused || answer.is_some_and(|a| a.error.is_some()) => {
-                Outcome::UpstreamError
-            }
-            End::Complete => Outcome::Ok,
-            End::Cut(_) | End::Silent => Outcome::UpstreamCut,
-            End::ClientGone => Outcome::ClientAbort,
-            End::Own(outcome, _) => *outcome,
-        };
-        if matches!(end, End::Cut(_) | End::Silent | End::Own(..)) && record.error_type.is_none() {
-            record.error_type = Some(record.outcome.as_str().to_owned());
-            record.error_message = Some(text::prefix(&end.to_string(), MAX_ERROR_BYTES).to_owned());
-        }
-        if record.outcome != Outcome::Ok {
-            record.usage_complete &= answer.is_some_and(|a| a.finished);
-        }
-    }
-
-    /// Puts what was used in the place of what was held.
-    fn give_back(
-        &mut self,
-        shared: &Arc<Shared>,
-        hold: Hold,
-        answer: Option<&Answer>,
-        now_ms: i64,
-    ) {
-        self.price(shared, answer);
-        let finished = answer.is_some_and(|answer| answer.finished);
-        let (used, booked) = guard::caps::used(&self.record, finished, &hold.ask.most);
-        if booked.is_some() {
-            self.record.guard.booked_pico = booked;
-            self.record.warnings.push("cap_booked_at_most".to_owned());
-        }
-        let calls = answer.is_some_and(|answer| !answer.calls.is_empty());
-        let agent_ended = match self.record.outcome {
-            Outcome::Ok => !calls,
-            Outcome::ClientAbort => true,
-            _ => false,
-        };
-        let told = guard::caps::Teller::new(shared, &self.record);
-        let ledger = &shared.guards.ledger;
-        ledger.settle(hold, used, agent_ended, now_ms, move |crossings| {
-            told.crossed(&crossings);
-        });
-    }
-
-    /// Estimates what a broken answer hides, and prices the turn; only once.
-    fn price(&mut self, shared: &Shared, answer: Option<&Answer>) -> Option<ModelFacts> {
-        if let Some(facts) = &self.facts {
-            return facts.clone();
-        }
-        let facts = self.priced(shared, answer);
-        self.facts = Some(facts.clone());
-        facts
-    }
-
-    fn priced(&mut self, shared: &Shared, answer: Option<&Answer>) -> Option<ModelFacts> {
-        if !matches!(self.record.kind, RequestKind::Turn | RequestKind::KeepWarm) {
-            return None;
-        }
-        let model = self
-            .record
-            .model_served
-            .as_deref()
-            .or(self.record.model_requested.as_deref());
-        let at = self.record.started_ms;
-        let facts = model.map(|m| shared.prices.model(&self.price_provider, m, at));
-        // Without an answer there is nothing to price, but the model is known all the same.
-        let Some(answer) = answer else { return facts };
-        let mut metered = answer.metered.clone();
-        let input_seen = metered.usage.uncached.is_some() || metered.usage.read.is_some();
-        if !self.record.usage_complete && input_seen && answer.delivered_bytes > 0 {
-            let ratio = facts
-                .as_ref()
-                .map_or(3500, |f| f.bytes_per_token_milli)
-                .max(1);
-            let estimate = answer
-                .delivered_bytes
-                .saturating_mul(1000)
-                .div_ceil(u64::from(ratio));
-            metered.usage.output = Some(metered.usage.output.unwrap_or(0).max(estimate));
-            self.record.usage_estimated = true;
-        }
-        self.record.usage = metered.usage;
-        if metered.usage == crate::usage::Usage::default() {
-            return facts;
-        }
-        let requested = self.record.model_requested.as_deref();
-        match shared
-            .prices
-            .price(&self.price_provider, &metered, requested, at)
-        {
-            Priced::Known {
-                pico,
-                no_cache_pico,
-                version,
-                notes,
-            } => {
-                self.record.cost_pico = Some(pico);
-                self.record.cost_no_cache_pico = Some(no_cache_pico);
-                self.record.price_version = Some(version.to_string());
-                self.record
-                    .warnings
-                    .extend(notes.iter().map(|n| (*n).to_owned()));
-            }
-            Priced::Unpriced {
-                reason,
-                lower_bound_pico,
-            } => {
-                self.record.price_version = Some(reason.to_owned());
-                if let (false, Some(bound)) = (self.record.usage_complete, lower_bound_pico) {
-                    self.record.cost_pico = Some(bound);
-                    self.record.warnings.push("cost_lower_bound".to_owned());
-                } else {
-                    let model = model.unwrap_or_default();
-                    if reason == crate::usage::price::UNKNOWN_MODEL {
-                        shared.warn_unpriced(model, reason);
-                    }
-                    self.record.warnings.push(format!("unpriced:{reason}"));
-                }
-            }
-        }
-        facts
-    }
-
-    /// Tells the registry, and records the tool calls.
-    fn settle(&mut self, shared: &Shared, answer: Option<&Answer>, now_ms: i64) {
-        if let Some(watched) = &self.watched {
-            self.settled = watched.settle(shared, &self.record, answer, now_ms);
-            let calls = answer.is_some_and(|a| !a.calls.is_empty());
-            if let (Some(again), false) = (self.again.take(), calls) {
-                watched.pause(shared, &self.record, &self.settled, |record| {
-                    Held::new(again.uri, again.headers, &again.pieces, record)
-                });
-            }
-        }
-        let Some(seat) = &self.seat else { return };
-        let record = &self.record;
-        let ok = record.outcome == Outcome::Ok;
-        let calls = answer.map_or(&[][..], |a| &a.calls);
-        let asked = calls.iter().filter(|c| c.complete).map(|call| AskedCall {
-            id: call.id.clone(),
-            prompts: parents::prompts(&call.input)
-                .iter()
-                .map(|prompt| shared.hasher.keyed("prompt", prompt.trim().as_bytes()))
-                .collect(),
-        });
-        let prompt = record
-            .usage
-            .prompt()
-            .filter(|n| *n > 0 && record.usage_complete);
-        if let (Some(mut history), Some(id), true) =
-            (self.history.take(), record.response_id.clone(), ok)
-        {
-            history.answered(calls);
-            shared.guards.remember(id, history);
-        }
-        shared.registry.answered(
-            seat,
-            Answered {
-                ok,
-                end: self.chain_end,
-                response_id: record.response_id.clone(),
-                turn_id: record.id,
-                calls: asked.collect(),
-                prompt: prompt.map(|tokens| (tokens, self.body_bytes)),
-                output: record.usage.output,
-                now_ms,
-            },
-        );
-    }
-}
-
-fn call_record(
-    shared: &Shared,
-    record: &TurnRecord,
-    call: &AnsweredCall,
-    wrong: Option<&'static str>,
-    now_ms: i64,
-) -> ToolCallRecord {
-    ToolCallRecord {
-        turn_id: record.id,
-        run_id: record.run_id.clone(),
-        thread_id: record.thread_id.clone(),
-        call_id: call_id(&call.id),
-        name: text::prefix(&call.name, MAX_MODEL_BYTES).to_owned(),
-        input_hash: hex(&shared.hasher.keyed("tool-input", &call.input)),
-        input_bytes: call.input_bytes,
-        asked_ms: now_ms,
-        status: if call.complete {
-            CallStatus::Pending
-        } else {
-            CallStatus::Incomplete
-        },
-        latency_ms: None,
-        result_bytes: None,
-        wrong,
-        retries: 0,
     }
 }
 

@@ -1,0 +1,150 @@
+//! What a client is told of caps: in a refusal, an answer, a header.
+
+use http::{HeaderName, HeaderValue, StatusCode};
+
+use super::End;
+use crate::guard::caps::show::show;
+use crate::guard::caps::{Cap, Denied, Left, Limits, Scope};
+use crate::proxy::Shared;
+use crate::proxy::account::Account;
+use crate::proxy::guard::events;
+use crate::proxy::refusal::{BILLING, Refusal};
+
+/// What is left, told to the client.
+static LEFT: [HeaderName; 4] = [
+    HeaderName::from_static("x-prefixgate-left-turns"),
+    HeaderName::from_static("x-prefixgate-left-tokens"),
+    HeaderName::from_static("x-prefixgate-left-usd"),
+    HeaderName::from_static("x-prefixgate-left-seconds"),
+];
+
+/// Tells that a cap was passed, where that only warns.
+pub(super) static OVER: HeaderName = HeaderName::from_static("x-prefixgate-over-cap");
+
+/// `usd of run: 1.02 of 1`
+pub(super) fn over(denied: &Denied) -> String {
+    format!(
+        "{} of {}: {} of {}",
+        denied.cap.as_str(),
+        events::word(&denied.scope),
+        show(denied.cap, denied.spent),
+        show(denied.cap, denied.limit)
+    )
+}
+
+pub(super) fn unpriced(account: &mut Account, status: StatusCode, reason: &str) -> Refusal {
+    let mut model = String::new();
+    if let Some(record) = account.record() {
+        record.guard.cap = Some(Cap::Usd.as_str().to_owned());
+        record.guard.cap_scope = Some("run".to_owned());
+        model = record.model_requested.clone().unwrap_or_default();
+    }
+    Refusal {
+        status,
+        kind: BILLING,
+        message: format!(
+            "prefixgate: a cap on usd holds for this request, but what `{model}` costs is unknown \
+             ({reason}); add a [[price]] for it, or let such requests pass (setting caps.unpriced)"
+        ),
+        retry: Some(false),
+        after_ms: None,
+    }
+}
+
+/// Says which cap it is, how far it is used, and where it is set.
+pub(super) fn denial(
+    shared: &Shared,
+    account: &mut Account,
+    denied: &Denied,
+    lowered: &Limits,
+) -> String {
+    let Denied {
+        scope,
+        cap,
+        spent,
+        held,
+        asked,
+        limit,
+        ..
+    } = denied;
+    let app = account.record().and_then(|record| record.app.as_deref());
+    let own = app.filter(|app| {
+        let own = shared.config.apps.get(*app);
+        own.is_some_and(|own| own.run.of(*cap).is_some())
+    });
+    let whose = match scope {
+        Scope::Run(run) => format!("run {run}"),
+        Scope::Unnamed(_, day) => {
+            format!("what this key sent on {day} without naming a run (x-prefixgate-run)")
+        }
+        Scope::Key(_, day) => format!("this key on {day}"),
+    };
+    let setting = setting(scope, *cap, lowered, *limit, own);
+    let mut used = format!("{} of {}", show(*cap, *spent), show(*cap, *limit));
+    if *held > 0 {
+        used.push_str(&format!(", {} more under way", show(*cap, *held)));
+    }
+    if *asked > 0 && !matches!(cap, Cap::Turns | Cap::Agents | Cap::Concurrency) {
+        used.push_str(&format!(", this request up to {}", show(*cap, *asked)));
+    }
+    format!(
+        "prefixgate: cap reached: {} of {whose}: {used} (setting {setting})",
+        cap.as_str()
+    )
+}
+
+pub(super) fn refused(denied: &Denied, status: StatusCode, message: String) -> End {
+    End::Refuse(if denied.cap.passes_later() {
+        Refusal {
+            status: StatusCode::TOO_MANY_REQUESTS,
+            kind: "rate_limit_error",
+            message,
+            retry: Some(true),
+            after_ms: denied.after_ms,
+        }
+    } else {
+        Refusal {
+            status,
+            kind: BILLING,
+            message,
+            retry: Some(false),
+            after_ms: None,
+        }
+    })
+}
+
+/// Where the limit was set.
+fn setting(scope: &Scope, cap: Cap, lowered: &Limits, limit: u64, app: Option<&str>) -> String {
+    let word = cap.as_str();
+    match scope {
+        Scope::Run(_) if lowered.of(cap) == Some(limit) => {
+            format!("x-prefixgate-max-{} of the request", word.replace('_', "-"))
+        }
+        Scope::Run(_) => match app {
+            Some(app) => format!("app.{app}.{word}"),
+            None => format!("caps.run.{word}"),
+        },
+        Scope::Unnamed(..) => format!("caps.unnamed.{word}, or else caps.run.{word}"),
+        Scope::Key(..) => match cap {
+            Cap::Usd | Cap::Tokens => format!("caps.key.{word}_per_day"),
+            _ => format!("caps.key.{word}"),
+        },
+    }
+}
+
+/// The least that is left over all scopes, as headers of the answer.
+pub(super) fn tell_left(account: &mut Account, left: &[(Scope, Left)]) {
+    let least = |of: fn(&Left) -> Option<u64>| left.iter().filter_map(|(_, left)| of(left)).min();
+    let values = [
+        least(|left| left.turns).map(|n| show(Cap::Turns, n)),
+        least(|left| left.tokens).map(|n| show(Cap::Tokens, n)),
+        least(|left| left.usd_pico).map(|n| show(Cap::Usd, n)),
+        least(|left| left.wall_ms).map(|n| (n / 1_000).to_string()),
+    ];
+    for (name, value) in LEFT.iter().zip(values) {
+        account.tell(
+            name,
+            value.and_then(|value| HeaderValue::from_str(&value).ok()),
+        );
+    }
+}
