@@ -76,6 +76,12 @@ impl Detector {
             Self::NoProgress => "no_progress",
         }
     }
+
+    /// The detector of a word.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.as_str() == word)
+    }
 }
 
 /// What to do about a loop.
@@ -107,6 +113,12 @@ impl Action {
             Self::Block => "block",
             Self::Answer => "answer",
         }
+    }
+
+    /// The action of a word.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.as_str() == word)
     }
 }
 
@@ -238,10 +250,7 @@ impl Policy {
         let mut rules = code.split(',');
         for detector in Detector::ALL {
             let (threshold, ladder) = rules.next()?.split_once(':')?;
-            let ladder: Option<Vec<Action>> = ladder
-                .split('+')
-                .map(|word| Action::ALL.into_iter().find(|a| a.as_str() == word))
-                .collect();
+            let ladder: Option<Vec<Action>> = ladder.split('+').map(Action::from_word).collect();
             let ladder = ladder.filter(|ladder| (1..=MAX_STEPS).contains(&ladder.len()))?;
             let threshold = threshold.parse().ok().filter(|n| *n >= 2)?;
             *policy.rule_mut(detector) = Rule { threshold, ladder };

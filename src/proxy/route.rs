@@ -87,7 +87,13 @@ impl Router {
         } else {
             rest.to_owned()
         };
+        // A base URL with a slash at its end doubles the first one. What is meant is plain, and goes
+        // on as it came.
         let path = target.split('?').next().unwrap_or_default();
+        let path = match path.trim_start_matches('/') {
+            "" => path,
+            rest => &path[path.len() - rest.len() - 1..],
+        };
         let upstream = named.unwrap_or_else(|| self.by_path(path));
         let kind = kind(upstream.format, method, path);
         Ok(Route {

@@ -114,10 +114,8 @@ impl Ladder {
                 words.join(", ")
             )
         };
-        let actions: Option<Vec<Action>> = words
-            .take(MAX_STEPS + 1)
-            .map(|word| Action::ALL.into_iter().find(|a| a.as_str() == word))
-            .collect();
+        let actions: Option<Vec<Action>> =
+            words.take(MAX_STEPS + 1).map(Action::from_word).collect();
         let sound = |ladder: &Vec<Action>| {
             (1..=MAX_STEPS).contains(&ladder.len())
                 && ladder.is_sorted_by(|milder, stricter| milder < stricter)

@@ -241,28 +241,6 @@ impl Book {
         }
     }
 
-    /// Tells the levels of a cap that has denied a request: it is at its last one. Depth and agents
-    /// are not used up little by little, and have no other.
-    pub(super) fn exhaust(&mut self, denied: &Denied, levels: &[u32], to: &mut Vec<Crossing>) {
-        let cap = denied.cap;
-        if matches!(cap, Cap::Depth | Cap::Agents) {
-            let told = &mut self.told[cap as usize];
-            *told = (*told).max(levels.len().saturating_sub(1));
-        }
-        let like = Crossing {
-            scope: denied.scope.clone(),
-            cap,
-            level: 0,
-            value: if cap == Cap::Depth {
-                denied.asked
-            } else {
-                denied.spent
-            },
-            limit: denied.limit,
-        };
-        self.tell(levels.len(), &like, levels, to);
-    }
-
     fn tell(&mut self, reached: usize, like: &Crossing, levels: &[u32], to: &mut Vec<Crossing>) {
         let told = &mut self.told[like.cap as usize];
         for level in levels.iter().take(reached).skip(*told) {

@@ -40,7 +40,7 @@ pub enum Answer {
     Denied {
         /// Which one.
         denied: Box<Denied>,
-        /// As above; the cap itself is at its last level.
+        /// As above. A denial is no level: what was asked has not been used.
         crossings: Vec<Crossing>,
     },
     /// These scopes have limits and no book yet: [`Books::open`] them, and ask again.
@@ -132,9 +132,6 @@ impl Books {
         }
         let hard = self.first(ask, |book, scope, limits| book.hard(scope, limits, ask));
         if let Some(denied) = hard {
-            if let Some(book) = self.books.get_mut(&denied.scope) {
-                book.exhaust(&denied, levels, &mut crossings);
-            }
             let denied = Box::new(denied);
             return Answer::Denied { denied, crossings };
         }

@@ -18,7 +18,7 @@ use crate::proxy::Shared;
 use crate::proxy::account::Account;
 use crate::proxy::ledger::Reserved;
 use crate::proxy::ledger::seeds::day;
-use crate::proxy::refusal::Refusal;
+use crate::proxy::refusal::{BILLING, Refusal};
 use crate::trace::TurnRecord;
 
 /// The credential of requests that carry none, as the books have it.
@@ -207,7 +207,9 @@ pub(in crate::proxy) async fn enter(
     let status = super::status(shared, account);
     if let Some(reason) = asked.unpriced {
         if shared.config.caps.unpriced == Unpriced::Refuse {
-            return Err(End::Refuse(unpriced(account, status, reason)));
+            return Err(End::Refuse(refuse_unpriced(
+                shared, account, status, reason,
+            )));
         }
         account.warn("cap_not_enforceable");
         if let Some(record) = account.record() {
@@ -271,6 +273,30 @@ pub(in crate::proxy) async fn enter(
     }
 }
 
+/// A request whose cost is unknown, under a cap on money: recorded and told like any refusal.
+fn refuse_unpriced(
+    shared: &Shared,
+    account: &mut Account,
+    status: StatusCode,
+    reason: &str,
+) -> Refusal {
+    let mut model = String::new();
+    if let Some(record) = account.record() {
+        record.guard.cap = Some(Cap::Usd.as_str().to_owned());
+        record.guard.cap_scope = Some("run".to_owned());
+        model = record.model_requested.clone().unwrap_or_default();
+        let first = shared.guards.first_unenforced(&record.run_id, &model);
+        events::unpriced_refused(shared, record, first);
+    }
+    Refusal {
+        status,
+        kind: BILLING,
+        message: unpriced(&model, reason),
+        retry: Some(false),
+        after_ms: None,
+    }
+}
+
 /// Writes down that a cap did not let a request pass, and what was done about it.
 fn note(
     shared: &Shared,
@@ -288,7 +314,7 @@ fn note(
     let word = match action {
         CapAction::Block => "refused",
         CapAction::Answer => "answer",
-        CapAction::Warn => "warn",
+        CapAction::Warn => events::WARNED,
     };
     events::cap_refused(shared, record, denied, word);
 }

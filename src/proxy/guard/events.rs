@@ -8,6 +8,9 @@ use crate::proxy::Shared;
 use crate::proxy::account::new_id;
 use crate::trace::{Digest, EventKind, EventRecord, Notice, TurnRecord};
 
+/// What was done about a request beyond a cap: nothing, but to say so.
+pub(super) const WARNED: &str = "warn";
+
 /// Where something happened.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
@@ -74,7 +77,9 @@ pub(super) fn loop_found(
 /// A cap did not let a request pass; `action` says what was done about it.
 pub(super) fn cap_refused(shared: &Shared, record: &TurnRecord, denied: &Denied, action: &str) {
     let scope = word(&denied.scope);
-    shared.metrics.cap_refused(denied.cap.as_str(), scope);
+    if action != WARNED {
+        shared.metrics.cap_refused(denied.cap.as_str(), scope);
+    }
     emit(
         shared,
         EventRecord {
@@ -87,6 +92,24 @@ pub(super) fn cap_refused(shared: &Shared, record: &TurnRecord, denied: &Denied,
             ..begun(shared, Place::of(record), EventKind::CapRefused)
         },
     );
+}
+
+/// A request without a price was refused under a cap on money. Each counts; of a run and a model
+/// the first is an event.
+pub(super) fn unpriced_refused(shared: &Shared, record: &TurnRecord, first: bool) {
+    let cap = Cap::Usd.as_str();
+    shared.metrics.cap_refused(cap, "run");
+    if first {
+        emit(
+            shared,
+            EventRecord {
+                name: cap.to_owned(),
+                scope: "run".to_owned(),
+                action: "refused".to_owned(),
+                ..begun(shared, Place::of(record), EventKind::CapUnenforced)
+            },
+        );
+    }
 }
 
 /// Shares of caps have been used.

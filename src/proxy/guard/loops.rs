@@ -58,10 +58,22 @@ pub(in crate::proxy) fn judge(
         }
     }
     if let Some(first) = seen.findings.first() {
+        // Rules that a thread has kept say nothing of where they stood.
+        let own = app.filter(|app| {
+            shared
+                .config
+                .apps
+                .get(app)
+                .is_some_and(|a| a.loops.is_some())
+        });
+        let setting = own.map_or_else(
+            || "loops.action".to_owned(),
+            |app| format!("app.{app}.loops"),
+        );
         let strictest = note(shared, account, &policy, &seen.findings, can_hint);
         match strictest {
-            Action::Block => return Err(Stop::Refuse(refused(first))),
-            Action::Answer => return Err(Stop::Answer(answered(first))),
+            Action::Block => return Err(Stop::Refuse(refused(first, &setting))),
+            Action::Answer => return Err(Stop::Answer(answered(first, &setting))),
             Action::Off | Action::Warn | Action::Hint => account.tell(&LOOP_HEADER, header(first)),
         }
     }
@@ -81,10 +93,7 @@ fn note(
         return strictest;
     };
     for finding in findings {
-        let asked = Action::ALL
-            .into_iter()
-            .find(|action| action.as_str() == finding.action);
-        let action = match asked.unwrap_or(Action::Warn) {
+        let action = match Action::from_word(&finding.action).unwrap_or(Action::Warn) {
             Action::Hint if !can_hint => Action::Warn,
             action => action,
         };
@@ -96,9 +105,7 @@ fn note(
         record.guard.loop_pico = record.guard.loop_pico.or(pico);
         // A client that sends the same once more has not gone on.
         if finding.fresh && seat.attempt == 1 {
-            let detector = Detector::ALL
-                .into_iter()
-                .find(|detector| detector.as_str() == finding.detector);
+            let detector = Detector::from_word(&finding.detector);
             let threshold = detector.map_or(0, |detector| policy.rule(detector).threshold);
             events::loop_found(shared, record, finding, action.as_str(), pico, threshold);
         }
@@ -137,19 +144,19 @@ fn told(finding: &Finding) -> String {
     }
 }
 
-fn refused(finding: &Finding) -> String {
+fn refused(finding: &Finding, setting: &str) -> String {
     format!(
         "prefixgate: loop stopped: {} since the last user message. Nothing was sent to the model; a \
-         new user message starts the count anew (setting loops.action, detector {})",
+         new user message starts the count anew (setting {setting}, detector {})",
         told(finding),
         finding.detector
     )
 }
 
-fn answered(finding: &Finding) -> String {
+fn answered(finding: &Finding, setting: &str) -> String {
     format!(
         "[prefixgate] This turn was ended by the gateway because {} since the last user message. The \
-         model was not asked. Say how to go on to start the count anew (setting loops.action, \
+         model was not asked. Say how to go on to start the count anew (setting {setting}, \
          detector {}).",
         told(finding),
         finding.detector

@@ -61,7 +61,7 @@ pub enum Reserved {
     Denied {
         /// Which one.
         denied: Box<Denied>,
-        /// As above; the cap itself is at its highest level.
+        /// As above. A denial is no level: what was asked has not been used.
         crossings: Vec<Crossing>,
     },
     /// The books cannot be reached; the text says why.

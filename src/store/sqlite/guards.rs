@@ -58,8 +58,9 @@ impl Sqlite {
                 unenforced, first_ms, last_ms \
             FROM (SELECT t.*, MAX(t.level) OVER cap AS highest, \
                     SUM(t.kind = 'cap_level') OVER cap AS crossings, \
-                    SUM(t.kind = 'cap_refused') OVER cap AS refusals, \
-                    SUM(t.kind = 'cap_unenforced') OVER cap AS unenforced, \
+                    SUM(t.kind = 'cap_refused' AND t.action <> 'warn' \
+                        OR t.kind = 'cap_unenforced' AND t.action = 'refused') OVER cap AS refusals, \
+                    SUM(t.kind = 'cap_unenforced' AND t.action <> 'refused') OVER cap AS unenforced, \
                     MIN(t.at_ms) OVER cap AS first_ms, MAX(t.at_ms) OVER cap AS last_ms, \
                     ROW_NUMBER() OVER ( \
                         PARTITION BY t.scope, t.run_id, t.name \

@@ -186,6 +186,15 @@ async fn c08_a_cap_on_money_never_passes_silently_for_an_unknown_price() {
         "{text}"
     );
     assert!(upstream.seen().is_empty());
+    let refusals = gateway
+        .metric("prefixgate_cap_refusals_total", &["usd"])
+        .await;
+    assert_eq!(refusals, 1.0);
+    eventually("the refusal is in the report", async || {
+        let caps = gateway.report(&["caps", "--run", "refused"]);
+        caps.iter().any(|cap| cap["refusals"] == 1).then_some(())
+    })
+    .await;
 
     let flag = format!("{PRICES}[caps]\nunpriced = \"flag\"\n[caps.run]\nusd = 0.10\n");
     let gateway = Gateway::with(&upstream.url(), &flag, &[]);
@@ -591,6 +600,53 @@ async fn a_cap_may_answer_in_the_models_place_or_only_warn() {
     let turns = gateway.turns_of("w", 3).await;
     assert_eq!(turns[2]["outcome"], "ok");
     assert_eq!(turns[2]["guard"]["cap"], "turns");
+    // What passed was not refused.
+    let refusals = gateway.metric("prefixgate_cap_refusals_total", &[]).await;
+    assert_eq!(refusals, 0.0);
+    let caps = gateway.report(&["caps", "--run", "w"]);
+    assert!(caps.iter().all(|cap| cap["refusals"] == 0), "{caps:?}");
+}
+
+#[tokio::test]
+async fn a_base_url_with_a_slash_at_its_end_is_no_way_around() {
+    let upstream = answering(10, 5).await;
+    let gateway = Gateway::with(&upstream.url(), PRICES, &["--max-turns", "1"]);
+    let body = tiny(1).to_string();
+    for (path, status) in [
+        ("/-/run=s//v1/messages", 200),
+        ("/-/run=s///v1/messages", 400),
+    ] {
+        let reply = Wire::exchange(gateway.proxy, path, &[], body.as_bytes()).await;
+        assert_eq!(reply.status, status, "{}", reply.text());
+    }
+    // It goes on as it came.
+    assert_eq!(upstream.last().line(), "POST //v1/messages");
+    assert_eq!(gateway.turns_of("s", 2).await.len(), 2);
+}
+
+#[tokio::test]
+async fn an_unreadable_body_under_a_cap_on_money_is_called_that() {
+    let upstream = answering(10, 5).await;
+    let gateway = Gateway::with(&upstream.url(), PRICES, &["--max-usd", "1"]);
+    let reply = Wire::exchange(
+        gateway.proxy,
+        "/v1/messages",
+        &["x-prefixgate-run: u"],
+        b"not json",
+    )
+    .await;
+    assert_eq!(reply.status, 400);
+    assert!(
+        reply.text().contains("body could not be read"),
+        "{}",
+        reply.text()
+    );
+    let mut endless = tiny(1);
+    endless["max_tokens"] = json!(10_u64.pow(18));
+    let reply = send(&gateway, "u", &endless).await;
+    assert_eq!(reply.status, 400);
+    assert!(reply.text().contains("max_tokens"), "{}", reply.text());
+    assert!(upstream.seen().is_empty());
 }
 
 #[tokio::test]

@@ -319,5 +319,6 @@ async fn the_action_may_differ_by_detector_and_by_app() {
     )
     .await;
     assert_eq!(reply.status, 403);
+    assert!(reply.text().contains("app.ci.loops"), "{}", reply.text());
     assert_eq!(reply.json()["error"]["type"], "billing_error");
 }

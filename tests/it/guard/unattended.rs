@@ -132,12 +132,19 @@ async fn d13_levels_of_money_come_one_by_one() {
         statuses[passed..].iter().all(|status| *status == 400),
         "{statuses:?}"
     );
-    let told = eventually("all levels are told", async || {
-        let told = alerts(&hook, "cap_level");
-        (told.len() >= 3).then_some(told)
+    // What could not be used any more is told as a refusal, once, and is no level.
+    let refused = eventually("the refusal is told", async || {
+        let told = alerts(&hook, "cap_refused");
+        (!told.is_empty()).then_some(told)
     })
     .await;
+    assert_eq!(refused.len(), 1);
+    assert_eq!(
+        (&refused[0]["run"], &refused[0]["cap"]),
+        (&json!("money"), &json!("usd"))
+    );
+    let told = alerts(&hook, "cap_level");
     let levels: Vec<&Value> = told.iter().map(|alert| &alert["level"]).collect();
-    assert_eq!(levels, [&json!(50), &json!(80), &json!(100)]);
+    assert_eq!(levels, [&json!(50), &json!(80)]);
     assert_eq!(told[0]["limit"], "0.4");
 }

@@ -274,24 +274,24 @@ async fn d13_each_level_is_told_once_over_all_gateways_in_order() {
 }
 
 #[tokio::test]
-async fn a_cap_that_denies_is_at_its_last_level_which_is_told_once() {
+async fn a_denial_is_no_level_and_uses_none_up() {
     let redis = Redis::start();
     let (one, two) = (books(&redis).await, books(&redis).await);
     let (_, told) = denied(one.reserve(ask(usd(100), pico(101))).await);
-    let all = [(Cap::Usd, 50, 0), (Cap::Usd, 80, 0), (Cap::Usd, 100, 0)];
-    assert_eq!(levels(&told), all);
-    let (_, told) = denied(two.reserve(ask(usd(100), pico(101))).await);
     assert_eq!(told, []);
     let depth = Limits {
         depth: Some(0),
         ..Limits::default()
     };
-    let deep = || Ask {
+    let deep = Ask {
         depth: 1,
         ..ask(depth, pico(0))
     };
-    let (_, told) = denied(two.reserve(deep()).await);
-    assert_eq!(levels(&told), [(Cap::Depth, 100, 1)], "it has no other");
-    let (_, told) = denied(one.reserve(deep()).await);
+    let (_, told) = denied(two.reserve(deep).await);
+    assert_eq!(told, []);
+    let held = hold(&two, ask(usd(100), pico(100))).await;
+    let told = settle(&two, held, pico(85)).await;
+    assert_eq!(levels(&told), [(Cap::Usd, 50, 85), (Cap::Usd, 80, 85)]);
+    let (_, told) = denied(one.reserve(ask(usd(100), pico(16))).await);
     assert_eq!(told, []);
 }

@@ -150,10 +150,17 @@ impl Events {
             || "its model has no price".to_owned(),
             |model| format!("model {model} has no price"),
         );
-        let title = format!(
-            "The cap usd cannot be enforced for {}: {which}",
-            whose(event)
-        );
+        let title = if event.action == "refused" {
+            format!(
+                "Requests of {} are refused under the cap usd: {which}",
+                whose(event)
+            )
+        } else {
+            format!(
+                "The cap usd cannot be enforced for {}: {which}",
+                whose(event)
+            )
+        };
         let alert = Alert::of(event, Kind::CapUnenforced, Severity::Warning, &title);
         let alert = scoped(alert, event).with("cap", Cap::Usd.as_str());
         Some(match model {

@@ -88,10 +88,7 @@ fn a_limit_of_zero_refuses_everything_and_no_arithmetic_overflows() {
         panic!("{answer:?}");
     };
     assert_eq!((denied.cap, denied.spent, denied.limit), (Cap::Usd, 0, 0));
-    assert_eq!(
-        told(&crossings),
-        [(Cap::Usd, 50), (Cap::Usd, 80), (Cap::Usd, 100)]
-    );
+    assert_eq!(crossings, []);
 
     let huge = amounts(u64::MAX, u64::MAX, u64::MAX, u64::MAX);
     let turns = Limits {
@@ -301,43 +298,43 @@ fn several_levels_at_once_are_told_in_order_and_lower_limits_do_not_tell_them_ag
         }
     );
     assert_eq!(told(&crossings), [(Cap::Usd, 50), (Cap::Usd, 80)]);
-    // A header lowers the limit: denied, and at the last level.
+    // A header lowers the limit: denied, which uses nothing up.
     let (_, answer) = gate.ask(&ask(limit(USD / 2), Amounts::default()));
     let Answer::Denied { crossings, .. } = answer else {
         panic!("{answer:?}");
     };
-    assert_eq!(told(&crossings), [(Cap::Usd, 100)]);
+    assert_eq!(crossings, []);
     let id = gate.grant(&wide);
-    assert_eq!(gate.settle(&wide, id, &usd(USD)), []);
+    assert_eq!(told(&gate.settle(&wide, id, &usd(USD))), [(Cap::Usd, 100)]);
 }
 
 #[test]
-fn a_denial_ahead_of_the_cap_tells_the_levels_in_between() {
+fn a_denial_is_no_level_and_uses_none_up() {
     let limits = Limits {
         tokens: Some(100),
         depth: Some(0),
         ..Limits::default()
     };
     let mut gate = Gate::new();
-    gate.turn(&ask(limits, usd(0)), &amounts(1, 40, 15, 0));
-    let (_, answer) = gate.ask(&ask(limits, amounts(1, 40, 6, 0)));
-    let Answer::Denied { crossings, .. } = answer else {
-        panic!("{answer:?}");
+    let deny = |gate: &mut Gate, ask: &Ask| match gate.ask(ask).1 {
+        Answer::Denied { crossings, .. } => assert_eq!(crossings, []),
+        answer => panic!("{answer:?}"),
     };
-    assert_eq!(told(&crossings), [(Cap::Tokens, 80), (Cap::Tokens, 100)]);
-    assert_eq!(crossings[1].value, 55);
-    // Depth has one level only.
+    // Alone it could go beyond, and nothing has been used yet.
+    deny(&mut gate, &ask(limits, amounts(1, 90, 11, 0)));
     let deep = Ask {
         depth: 1,
         ..ask(limits, usd(0))
     };
-    for expected in [&[(Cap::Depth, 100)][..], &[]] {
-        let (_, answer) = gate.ask(&deep);
-        let Answer::Denied { crossings, .. } = answer else {
-            panic!("{answer:?}");
-        };
-        assert_eq!(told(&crossings), expected);
-    }
+    deny(&mut gate, &deep);
+    let one = ask(limits, usd(0));
+    let id = gate.grant(&one);
+    let crossings = gate.settle(&one, id, &amounts(1, 40, 45, 0));
+    assert_eq!(told(&crossings), [(Cap::Tokens, 50), (Cap::Tokens, 80)]);
+    deny(&mut gate, &ask(limits, amounts(1, 10, 6, 0)));
+    let id = gate.grant(&one);
+    let crossings = gate.settle(&one, id, &amounts(1, 10, 5, 0));
+    assert_eq!(told(&crossings), [(Cap::Tokens, 100)]);
 }
 
 #[test]

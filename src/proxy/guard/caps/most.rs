@@ -8,6 +8,8 @@ use crate::run::Seat;
 use crate::trace::{Outcome, RequestKind, TurnRecord};
 use crate::usage::{Metered, Priced, Speed, Usage};
 
+/// There is no price because the body could not be read.
+pub(super) const UNREAD: &str = "unread_body";
 /// The least bytes that stand for a token, in thousandths, where a thread has not shown its own:
 /// dense code and foreign scripts come close to it.
 const DENSE_MILLI: u64 = 2_000;
@@ -50,7 +52,7 @@ pub(super) fn price(
     output: u64,
     now_ms: i64,
 ) -> Result<u64, &'static str> {
-    let view = asking.view.ok_or("unread_body")?;
+    let view = asking.view.ok_or(UNREAD)?;
     let zero = Some(0);
     let (uncached, write_5m, write_1h) = match asking.writes {
         None => (Some(input), zero, zero),

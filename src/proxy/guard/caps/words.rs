@@ -3,12 +3,14 @@
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::End;
+use super::most::UNREAD;
 use crate::guard::caps::show::show;
 use crate::guard::caps::{Cap, Denied, Left, Limits, Scope};
 use crate::proxy::Shared;
 use crate::proxy::account::Account;
 use crate::proxy::guard::events;
 use crate::proxy::refusal::{BILLING, Refusal};
+use crate::usage::price::COST_OVERFLOW;
 
 /// What is left, told to the client.
 static LEFT: [HeaderName; 4] = [
@@ -32,22 +34,21 @@ pub(super) fn over(denied: &Denied) -> String {
     )
 }
 
-pub(super) fn unpriced(account: &mut Account, status: StatusCode, reason: &str) -> Refusal {
-    let mut model = String::new();
-    if let Some(record) = account.record() {
-        record.guard.cap = Some(Cap::Usd.as_str().to_owned());
-        record.guard.cap_scope = Some("run".to_owned());
-        model = record.model_requested.clone().unwrap_or_default();
-    }
-    Refusal {
-        status,
-        kind: BILLING,
-        message: format!(
+/// What a request costs at most cannot be told; why, and what to do.
+pub(super) fn unpriced(model: &str, reason: &str) -> String {
+    match reason {
+        UNREAD => "prefixgate: a cap on usd holds for this request, but its body could not be read, so \
+                   that what it may cost is unknown: it has to be one JSON object, in an encoding that is \
+                   known, and no larger than server.max_inspect (or setting caps.unpriced)"
+            .to_owned(),
+        COST_OVERFLOW => format!(
+            "prefixgate: a cap on usd holds for this request, and what it may cost at most is beyond \
+             all bounds: `{model}` with this max_tokens"
+        ),
+        _ => format!(
             "prefixgate: a cap on usd holds for this request, but what `{model}` costs is unknown \
              ({reason}); add a [[price]] for it, or let such requests pass (setting caps.unpriced)"
         ),
-        retry: Some(false),
-        after_ms: None,
     }
 }
 

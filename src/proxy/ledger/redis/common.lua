@@ -54,12 +54,12 @@ local function amounts()
 end
 
 -- The caps in the order in which they are checked. The first six are used up little by little and
--- have levels; of the next two only the last level is told, when they deny.
+-- have levels.
 local TURNS, USD, TOKENS, INPUT, OUTPUT, WALL, DEPTH, AGENTS, MINUTE, CONCURRENCY =
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 local CAPS = {'turns', 'usd', 'tokens', 'input_tokens', 'output_tokens', 'wall_time',
   'depth', 'agents', 'requests_per_minute', 'concurrency'}
-local LEVELLED, TOLD = WALL, AGENTS
+local LEVELLED = WALL
 
 local function of(sums, cap)
   if cap == TURNS then return sums.turns end
@@ -98,14 +98,14 @@ local function open(index, key, caps)
     fields[#fields + 1] = 'spent.' .. name
     fields[#fields + 1] = 'held.' .. name
   end
-  for cap = 1, TOLD do fields[#fields + 1] = 'told.' .. CAPS[cap] end
+  for cap = 1, LEVELLED do fields[#fields + 1] = 'told.' .. CAPS[cap] end
   local values = redis.call('HMGET', book.sums, unpack(fields))
   book.first = values[1] and tonumber(values[1]) or nil
   for i, name in ipairs(AMOUNTS) do
     book.spent[name] = values[2 * i] or '0'
     book.held[name] = values[2 * i + 1] or '0'
   end
-  for cap = 1, TOLD do book.told[cap] = tonumber(values[1 + 2 * #AMOUNTS + cap] or '0') end
+  for cap = 1, LEVELLED do book.told[cap] = tonumber(values[1 + 2 * #AMOUNTS + cap] or '0') end
   return book
 end
 
@@ -156,7 +156,7 @@ local function close(book)
     put('spent.' .. name, book.spent[name])
     put('held.' .. name, book.held[name])
   end
-  for cap = 1, TOLD do
+  for cap = 1, LEVELLED do
     if book.told[cap] > 0 then put('told.' .. CAPS[cap], whole(book.told[cap])) end
   end
   if book.first then put('first', whole(book.first)) end

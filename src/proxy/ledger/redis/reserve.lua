@@ -39,13 +39,7 @@ local function finish(word, rest)
   return answer(word, rest)
 end
 
--- A cap that denies is at its last level.
 local function denied(book, cap, spent, held, asked, after)
-  for l, level in ipairs(levels) do
-    if cap <= TOLD and level > book.told[cap] and (cap <= LEVELLED or l == #levels) then
-      tell(book, cap, level, cap == DEPTH and asked or spent)
-    end
-  end
   return {whole(book.index), whole(cap), spent, held, asked, book.limits[cap], after or ''}
 end
 
