@@ -18,6 +18,7 @@ mod guards;
 mod options;
 mod render;
 mod resolve;
+mod stores;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -27,6 +28,7 @@ pub use error::{ConfigError, Problem};
 pub use guards::{Alerts, App, Apps, CapAction, Caps, Form, RedisDown, Reserve, Unpriced, Webhook};
 pub use options::{Environment, GuardOptions, Options, default_data_dir};
 pub use render::Setting;
+pub use stores::{Capture, CaptureMode, ClickHouse, Otlp, Semconv, Spool, SpoolFull};
 pub use value::{BaseUrl, Depth, Heads, Limit, Money, Size, Span, Value, Wall};
 
 /// Which wire format an upstream speaks.
@@ -162,6 +164,14 @@ pub struct Config {
     pub alerts: Alerts,
     /// Where alerts go.
     pub webhooks: Vec<Webhook>,
+    /// The trace store that several gateways share.
+    pub clickhouse: Option<ClickHouse>,
+    /// Where spans go.
+    pub otlp: Option<Otlp>,
+    /// What waits on disk for either.
+    pub spool: Spool,
+    /// Content that is kept.
+    pub capture: Capture,
     /// The user's own prices.
     pub prices: Vec<PriceOverride>,
     /// Records older than this many days are removed.
@@ -226,6 +236,10 @@ impl Config {
             apps: Apps::new(),
             alerts: Alerts::default(),
             webhooks: Vec::new(),
+            clickhouse: None,
+            otlp: None,
+            spool: Spool::default(),
+            capture: Capture::default(),
             prices: Vec::new(),
             retention_days: 90,
             retention_bytes: 2 << 30,

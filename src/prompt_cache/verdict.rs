@@ -122,7 +122,7 @@ pub enum What {
 }
 
 /// A short window of both versions around the first difference. Only where capture allows.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Excerpt {
     /// As the previous turn had it.
     pub before: String,
@@ -164,7 +164,7 @@ impl Change {
 }
 
 /// What became of the cache in a turn.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Verdict {
     /// What became of it.
     pub status: Status,

@@ -73,7 +73,9 @@ pub enum BlockKind {
 }
 
 /// Lifetime of a cache entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 pub enum Ttl {
     /// Five minutes.
     M5,

@@ -115,11 +115,27 @@ pub fn trace_session(headers: &HeaderMap) -> Option<String> {
             is_plain(id.as_bytes()).then(|| id.to_owned())
         });
     baggage.or_else(|| {
-        let value = headers.get("traceparent")?.to_str().ok()?;
-        let trace = value.split('-').nth(1)?;
-        let hex = trace.len() == 32 && trace.bytes().all(|b| b.is_ascii_hexdigit());
-        (hex && trace.bytes().any(|b| b != b'0')).then(|| trace.to_ascii_lowercase())
+        let trace = traceparent(headers)?.split('-').nth(1)?.to_owned();
+        Some(trace)
     })
+}
+
+/// The `traceparent` of a request, in lower case; `None` where there is none, or one that W3C Trace
+/// Context says to pass over (all zeros, version `ff`, wrong lengths). What later versions append is
+/// left out.
+#[must_use]
+pub fn traceparent(headers: &HeaderMap) -> Option<String> {
+    const PARTS: [usize; 4] = [2, 32, 16, 2];
+    let text = headers.get("traceparent")?.to_str().ok()?.trim();
+    let parts: Vec<&str> = text.splitn(5, '-').take(PARTS.len()).collect();
+    let hex = parts.len() == PARTS.len()
+        && (parts.iter().zip(PARTS))
+            .all(|(part, len)| part.len() == len && part.bytes().all(|b| b.is_ascii_hexdigit()));
+    let none = |part: &str| part.bytes().all(|b| b == b'0');
+    if !hex || parts[0].eq_ignore_ascii_case("ff") || none(parts[1]) || none(parts[2]) {
+        return None;
+    }
+    Some(parts.join("-").to_ascii_lowercase())
 }
 
 fn client_session(headers: &HeaderMap, clean: &impl Fn(&[u8]) -> Option<String>) -> Option<String> {
@@ -317,6 +333,26 @@ mod tests {
             None
         );
         assert_eq!(of("traceparent", "nonsense"), None);
+        let whole = |value: &str| {
+            let mut map = HeaderMap::new();
+            map.insert("traceparent", value.parse().unwrap());
+            traceparent(&map)
+        };
+        let plain = format!("00-{trace}-00f067aa0ba902b7-01");
+        assert_eq!(whole(&plain.to_uppercase()).as_deref(), Some(&*plain));
+        // A later version may append what this one does not know.
+        assert_eq!(
+            whole(&format!("cc{}-more-of-it", &plain[2..])),
+            Some(format!("cc{}", &plain[2..]))
+        );
+        for wrong in [
+            format!("ff{}", &plain[2..]),
+            format!("00-{trace}-{}-01", "0".repeat(16)),
+            format!("00-{trace}-00f067aa0ba902b7"),
+            format!("00-{trace}-00f067aa0ba902b-01"),
+        ] {
+            assert_eq!(whole(&wrong), None, "{wrong}");
+        }
         assert_eq!(of("baggage", "a=b, session.id=s-1;p=1").unwrap(), "s-1");
     }
 }

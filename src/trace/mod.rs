@@ -5,6 +5,7 @@
 //! and counted.
 
 mod alert;
+mod code;
 pub mod metrics;
 mod record;
 mod recorder;

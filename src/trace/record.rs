@@ -3,10 +3,15 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::code;
 use crate::guard::loops::Finding;
 use crate::prompt_cache::verdict::Verdict;
 use crate::provider::view::Ttl;
 use crate::usage::Usage;
+
+/// A word of the program's own vocabulary. (By another name, since serde takes a plain `&str` for one
+/// that borrows from what is read.)
+type Word = &'static str;
 
 /// What a request was for. Only [`RequestKind::Turn`] counts as a turn of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,15 +63,17 @@ pub enum Inspection {
 }
 
 /// What the prompt-cache engine has to say of a request.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CacheRecord {
     /// What became of the cache.
     pub verdict: Option<Verdict>,
     /// Why there is no verdict, as a stable word.
-    pub unjudged: Option<&'static str>,
+    #[serde(default, deserialize_with = "code::word_or_none")]
+    pub unjudged: Option<Word>,
     /// The policy that decided about breakpoints (`off`, `dry-run`, `fill`, `replace`), or
     /// `holdout` for a run that was left alone to be compared with.
-    pub policy: Option<&'static str>,
+    #[serde(default, deserialize_with = "code::word_or_none")]
+    pub policy: Option<Word>,
     /// Tokens that the shadow cache expected to be read, where it knows their exact number.
     pub expected_read: Option<u64>,
     /// The turn that wrote the entry which was read.
@@ -83,13 +90,15 @@ pub struct CacheRecord {
     /// nothing that can be compared.
     pub native_agrees: Option<bool>,
     /// The opt-in helper that acted on this request (`tool_order`, `warm_first`, `keep_warm`).
-    pub helper: Option<&'static str>,
+    #[serde(default, deserialize_with = "code::word_or_none")]
+    pub helper: Option<Word>,
     /// Tokens that were read thanks to it.
     pub helper_tokens: Option<u64>,
     /// What it saved in pico-USD; negative where it cost more.
     pub helper_pico: Option<i64>,
     /// The blocks of the request (hashes, kinds, sizes, breakpoints) as what is new after the
     /// thread's previous record; see [`crate::prompt_cache::trail`]. Empty when unknown.
+    #[serde(with = "code::hex")]
     pub trail: Vec<u8>,
 }
 
@@ -138,7 +147,7 @@ impl GuardRecord {
 }
 
 /// A breakpoint that prefixgate added.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placed {
     /// JSON path of the block.
     pub path: String,
@@ -149,7 +158,7 @@ pub struct Placed {
 }
 
 /// One request, whatever its exit.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnRecord {
     /// UUIDv7, fixed when the request was accepted.
     pub id: Uuid,
@@ -158,7 +167,8 @@ pub struct TurnRecord {
     /// The run it belongs to.
     pub run_id: String,
     /// Where the run's name came from (`header`, `label`, `client`, `body`, `chain`, `trace`, `content`, `none`).
-    pub run_source: &'static str,
+    #[serde(deserialize_with = "code::word")]
+    pub run_source: Word,
     /// The thread inside the run.
     pub thread_id: String,
     /// The thread that started this one, for sub-agents.
@@ -250,6 +260,9 @@ pub struct TurnRecord {
     pub response_id: Option<String>,
     /// The provider's request id.
     pub request_id: Option<String>,
+    /// The W3C `traceparent` that the client sent, where it is a valid one.
+    #[serde(default)]
+    pub traceparent: Option<String>,
     /// The provider's own explanation of a cache miss.
     pub native_diagnosis: Option<String>,
     /// The prompt cache.
@@ -314,6 +327,7 @@ impl TurnRecord {
             chain: None,
             response_id: None,
             request_id: None,
+            traceparent: None,
             native_diagnosis: None,
             cache: CacheRecord::default(),
             guard: GuardRecord::default(),
@@ -338,7 +352,7 @@ pub enum CallStatus {
 }
 
 /// One tool call, written when the answer ends and again when its result is seen.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolCallRecord {
     /// The turn whose answer asked for it.
     pub turn_id: Uuid,
@@ -364,13 +378,14 @@ pub struct ToolCallRecord {
     pub result_bytes: Option<u64>,
     /// What is wrong with the call itself, as a stable word: `undeclared` (the request declares no
     /// such tool) or `invalid_input` (it does not satisfy the declared schema).
-    pub wrong: Option<&'static str>,
+    #[serde(default, deserialize_with = "code::word_or_none")]
+    pub wrong: Option<Word>,
     /// How often the same call had failed right before, without a success in between.
     pub retries: u32,
 }
 
 /// What a later request told about a tool call: the answer to a [`ToolCallRecord`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallResult {
     /// Run.
     pub run_id: String,
@@ -404,7 +419,7 @@ pub enum EventKind {
 }
 
 /// Something that happened, beside the turns.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventRecord {
     /// UUIDv7, fixed when it happened.
     pub id: Uuid,

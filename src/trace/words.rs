@@ -32,6 +32,21 @@ macro_rules! words {
                 match word { $($word => Some(Self::$variant),)+ _ => None }
             }
         }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                let word = std::borrow::Cow::<str>::deserialize(from)?;
+                Self::from_word(&word).ok_or_else(|| {
+                    serde::de::Error::custom(format_args!("no {} is '{word}'", stringify!($name)))
+                })
+            }
+        }
     };
 }
 
@@ -172,6 +187,28 @@ impl Inspection {
             "not_inspected" => Some(Self::NotInspected(intern(reason.unwrap_or("unknown")))),
             _ => None,
         }
+    }
+}
+
+/// As `Inspection::as_str`, with the reason behind a colon.
+impl serde::Serialize for Inspection {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.reason() {
+            Some(reason) => to.collect_str(&format_args!("{}:{reason}", self.as_str())),
+            None => to.serialize_str(self.as_str()),
+        }
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Inspection {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(from)?;
+        let (word, reason) = match text.split_once(':') {
+            Some((word, reason)) => (word, Some(reason)),
+            None => (&*text, None),
+        };
+        Self::from_words(word, reason)
+            .ok_or_else(|| serde::de::Error::custom(format_args!("no inspection is '{word}'")))
     }
 }
 

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::recorder::{Counts, Message};
 use super::{CallResult, DropReason, EventRecord, ToolCallRecord, TurnRecord};
 
@@ -26,7 +28,8 @@ const RETAIN_EVERY_MS: i64 = 60_000;
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// One thing to write.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Entry {
     /// A request.
     Turn(Box<TurnRecord>),

@@ -1,7 +1,8 @@
 //! Tokens in disjoint kinds.
 
 /// Tokens of one model call, in kinds that never overlap. `None` is "unknown", never zero.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct Usage {
     /// Input tokens that were neither read from nor written to the provider's cache.
     pub uncached: Option<u64>,

@@ -81,6 +81,7 @@ pub(super) fn place(
     let Some(record) = account.record() else {
         return;
     };
+    record.traceparent = identify::traceparent(asking.headers);
     record.agent = identity.agent;
     record.parent_agent = identity.parent_agent;
     record.inspection = Inspection::Inspected;
@@ -128,6 +129,7 @@ pub(super) fn place_unread(
     let seat = shared.registry.arrive(&arrival, &NoSearch);
     account.seated(seat, None, body.len());
     if let Some(record) = account.record() {
+        record.traceparent = identify::traceparent(asking.headers);
         record.agent = identity.agent;
         record.parent_agent = identity.parent_agent;
     }

@@ -100,6 +100,7 @@ pub(super) const COLUMNS: &[&str] = &[
     "excerpt_after",
     "trail",
     "guard",
+    "traceparent",
 ];
 
 /// The statement for [`bind`].
@@ -218,7 +219,9 @@ pub(super) fn bind(statement: &mut Statement<'_>, turn: &TurnRecord) -> rusqlite
         .put(&turn.native_diagnosis)?
         .json(&turn.warnings)?;
     cache::bind(&mut to, &turn.cache)?;
-    guard::bind(&mut to, &turn.guard)
+    guard::bind(&mut to, &turn.guard)?;
+    to.put(&turn.traceparent)?;
+    Ok(())
 }
 
 /// Reads a row of [`select`].
@@ -287,6 +290,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
         warnings: from.json("warnings")?,
         cache: from.cache()?,
         guard: from.guard()?,
+        traceparent: from.take()?,
     })
 }
 

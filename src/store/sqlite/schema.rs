@@ -12,7 +12,7 @@ use super::Sqlite;
 use crate::store::StoreError;
 
 /// The steps from an empty file to the current schema; `user_version` counts those done.
-const MIGRATIONS: &[&str] = &[TURNS_AND_CALLS, CACHE, GUARD];
+const MIGRATIONS: &[&str] = &[TURNS_AND_CALLS, CACHE, GUARD, CONTEXT];
 
 pub(super) const TURNS_AND_CALLS: &str = r"
 CREATE TABLE turns (
@@ -169,6 +169,11 @@ CREATE TABLE events (
 CREATE UNIQUE INDEX events_by_id ON events (id);
 CREATE INDEX events_by_start ON events (at_ms);
 CREATE INDEX events_by_run ON events (run_id, at_ms);
+";
+
+/// The trace that the client told. Rows from before have NULL: not looked at.
+const CONTEXT: &str = r"
+ALTER TABLE turns ADD COLUMN traceparent TEXT;
 ";
 
 /// The schema of this version.

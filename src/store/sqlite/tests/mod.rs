@@ -115,6 +115,7 @@ pub(crate) fn turn(run: &str, n: u32) -> TurnRecord {
         request_id: Some(format!("req_{n}")),
         native_diagnosis: None,
         cache: CacheRecord::default(),
+        traceparent: None,
         guard: GuardRecord::default(),
         warnings: Vec::new(),
     }
@@ -450,6 +451,7 @@ fn any_turn() -> impl Strategy<Value = TurnRecord> {
                     response_id: told(),
                     request_id: told(),
                     native_diagnosis: told(),
+                    traceparent: told(),
                     cache,
                     guard,
                     warnings,
