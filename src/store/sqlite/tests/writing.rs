@@ -65,6 +65,7 @@ fn e15_no_column_is_for_content() {
         "call_id",
         "read_of",
         "duplicate_of",
+        "traceparent",
     ];
     let hashes = ["credential", "root", "chain", "input_hash", "trail"];
     let words = [
