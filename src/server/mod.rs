@@ -123,7 +123,7 @@ impl Gateway {
             days: config.retention_days,
             bytes: config.retention_bytes,
         };
-        let (recorder, handle) = trace::start(store, config.record_queue, retention)
+        let (recorder, handle) = trace::start(store, Vec::new(), config.record_queue, retention)
             .context("the recorder's thread cannot be started")?;
         let seeds = StoreSeeds::new(config.data_dir.clone(), config.caps.zone.clone());
         let levels = config.alerts.cap_levels.clone();

@@ -19,4 +19,4 @@ pub use record::{
 };
 pub use recorder::{DropReason, Recorder, RecorderHandle, start};
 pub use words::intern;
-pub use writer::{Entry, Retention, Sink, WriteError};
+pub use writer::{Entry, Outlet, Retention, Sink, WriteError};

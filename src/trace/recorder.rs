@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
-use super::writer::{Pace, Retention, Sink, Writer};
+use super::writer::{Outlet, Outlets, Pace, Retention, Sink, Writer};
 use super::{CallResult, Entry, EventRecord, ToolCallRecord, TurnRecord};
 
 /// Why a record was not stored.
@@ -194,27 +194,31 @@ impl RecorderHandle {
     }
 }
 
-/// Starts the writer thread over `store`, with room for `queue` records that wait.
+/// Starts the writer thread over `store`, with room for `queue` records that wait; `outlets` are given
+/// the same records.
 ///
 /// # Errors
 /// The system does not give a thread.
 pub fn start(
     store: impl Sink,
+    outlets: Vec<Box<dyn Outlet>>,
     queue: usize,
     retention: Retention,
 ) -> std::io::Result<(Recorder, RecorderHandle)> {
-    start_paced(store, queue, retention, Pace::default())
+    start_paced(store, outlets, queue, retention, Pace::default())
 }
 
 pub(super) fn start_paced(
     store: impl Sink,
+    outlets: Vec<Box<dyn Outlet>>,
     queue: usize,
     retention: Retention,
     pace: Pace,
 ) -> std::io::Result<(Recorder, RecorderHandle)> {
     let counts = Arc::new(Counts::default());
     let (sender, receiver) = sync_channel(queue.max(1));
-    let mut writer = Writer::new(store, Arc::clone(&counts), retention, pace);
+    let outlets = Outlets::new(outlets);
+    let mut writer = Writer::new(store, outlets, Arc::clone(&counts), retention, pace);
     let thread = std::thread::Builder::new()
         .name("records".into())
         .spawn(move || writer.run(&receiver))?;

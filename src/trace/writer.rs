@@ -24,6 +24,8 @@ const RETRY_AFTER: &[Duration] = &[
 const RETAIN_EVERY_RECORDS: usize = 5_000;
 /// ... or when the records' clock has moved on by this much, in milliseconds.
 const RETAIN_EVERY_MS: i64 = 60_000;
+/// Memory that is kept for encoding from one batch to the next, in bytes.
+const KEPT_BUFFER: usize = 1 << 20;
 /// Troubles are logged at most this often.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
@@ -82,11 +84,25 @@ impl std::error::Error for WriteError {}
 
 /// A store as the writer sees it. All calls come from one thread and may block.
 pub trait Sink: Send + 'static {
-    /// Writes all of `batch` or nothing of it.
+    /// Writes all of `batch` or nothing of it. When nothing is left to do but to make it last,
+    /// `pass_on` is told the tool calls as they stand after the results in the batch: whatever
+    /// lasts here has been passed on before, however the process ends.
     ///
     /// # Errors
     /// Nothing was written. The writer tries again a few times.
-    fn write(&mut self, batch: &[Entry]) -> Result<(), WriteError>;
+    fn write_and_tell(
+        &mut self,
+        batch: &[Entry],
+        pass_on: &mut dyn FnMut(&[ToolCallRecord]),
+    ) -> Result<(), WriteError>;
+
+    /// Writes all of `batch` or nothing of it.
+    ///
+    /// # Errors
+    /// As [`Sink::write_and_tell`].
+    fn write(&mut self, batch: &[Entry]) -> Result<(), WriteError> {
+        self.write_and_tell(batch, &mut |_| {})
+    }
 
     /// Does a bounded piece of removing what `keep` no longer covers at `now_ms`; `true` when
     /// there is more to do.
@@ -94,6 +110,66 @@ pub trait Sink: Send + 'static {
     /// # Errors
     /// The piece could not be done; it is tried again at the next occasion.
     fn retain(&mut self, now_ms: i64, keep: &Retention) -> Result<bool, WriteError>;
+}
+
+/// Where records go beside the store: what waits there for a store elsewhere.
+pub trait Outlet: Send + 'static {
+    /// Takes records in their order, each as [`Entry::encode`] writes it. May block for as long as
+    /// a file takes; whatever is not taken, the outlet counts.
+    fn take(&mut self, records: &[&[u8]]);
+}
+
+/// The outlets, and the buffer in which records are encoded once for all of them.
+pub(super) struct Outlets {
+    outlets: Vec<Box<dyn Outlet>>,
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Outlets {
+    pub(super) fn new(outlets: Vec<Box<dyn Outlet>>) -> Self {
+        Self {
+            outlets,
+            bytes: Vec::new(),
+            ends: Vec::new(),
+        }
+    }
+
+    /// Passes a batch on, with the calls that its results have brought up to date in their place.
+    fn pass_on(&mut self, batch: &[Entry], calls: Option<&[ToolCallRecord]>) {
+        if self.outlets.is_empty() {
+            return;
+        }
+        self.bytes.clear();
+        self.ends.clear();
+        for entry in batch {
+            if calls.is_none() || !matches!(entry, Entry::Result(_)) {
+                self.encode(entry);
+            }
+        }
+        for call in calls.unwrap_or_default() {
+            self.encode(&Entry::Call(Box::new(call.clone())));
+        }
+        let mut start = 0;
+        let records: Vec<&[u8]> = (self.ends.iter())
+            .map(|end| &self.bytes[std::mem::replace(&mut start, *end)..*end])
+            .collect();
+        for outlet in &mut self.outlets {
+            outlet.take(&records);
+        }
+        self.bytes.shrink_to(KEPT_BUFFER);
+    }
+
+    fn encode(&mut self, entry: &Entry) {
+        let start = self.bytes.len();
+        match entry.encode(&mut self.bytes) {
+            Ok(()) => self.ends.push(self.bytes.len()),
+            Err(error) => {
+                self.bytes.truncate(start);
+                tracing::error!(%error, "a record cannot be passed on: a fault of this program");
+            }
+        }
+    }
 }
 
 /// How patient the writer is.
@@ -115,6 +191,7 @@ impl Default for Pace {
 /// The state of the writer thread.
 pub(super) struct Writer<S> {
     store: S,
+    outlets: Outlets,
     counts: Arc<Counts>,
     keep: Retention,
     pace: Pace,
@@ -131,9 +208,16 @@ pub(super) struct Writer<S> {
 }
 
 impl<S: Sink> Writer<S> {
-    pub(super) fn new(store: S, counts: Arc<Counts>, keep: Retention, pace: Pace) -> Self {
+    pub(super) fn new(
+        store: S,
+        outlets: Outlets,
+        counts: Arc<Counts>,
+        keep: Retention,
+        pace: Pace,
+    ) -> Self {
         Self {
             store,
+            outlets,
             counts,
             keep,
             pace,
@@ -229,12 +313,25 @@ impl<S: Sink> Writer<S> {
 
     fn write_with_retries(&mut self) -> Result<(), WriteError> {
         let mut pauses = self.pace.retry_after.iter();
+        let mut passed_on = false;
         loop {
-            match self.store.write(&self.batch) {
+            let written = self.store.write_and_tell(&self.batch, &mut |calls| {
+                // Once, also when the store then fails and is tried again.
+                if !std::mem::replace(&mut passed_on, true) {
+                    self.outlets.pass_on(&self.batch, Some(calls));
+                }
+            });
+            match written {
                 Ok(()) => return Ok(()),
                 Err(error) => match pauses.next() {
                     Some(pause) => std::thread::sleep(*pause),
-                    None => return Err(error),
+                    None => {
+                        // Other stores must not lose what this one has lost.
+                        if !passed_on {
+                            self.outlets.pass_on(&self.batch, None);
+                        }
+                        return Err(error);
+                    }
                 },
             }
         }

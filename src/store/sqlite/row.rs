@@ -11,6 +11,7 @@ use crate::trace::{Inspection, Outcome, Placed, RequestKind, TurnRecord, intern}
 use crate::usage::Usage;
 
 mod cache;
+pub(super) mod call;
 pub(super) mod event;
 mod guard;
 

@@ -27,11 +27,17 @@ const UPDATE_CALL: &str = "\
     WHERE seq = ( \
         SELECT seq FROM tool_calls WHERE run_id = ? AND thread_id = ? AND call_id = ? \
             AND status IN ('pending', 'incomplete') \
-        ORDER BY seq DESC LIMIT 1)";
+        ORDER BY seq DESC LIMIT 1) \
+    RETURNING turn_id, run_id, thread_id, call_id, name, input_hash, input_bytes, \
+        asked_ms, status, latency_ms, result_bytes, wrong, retries";
 
 impl Sink for Sqlite {
-    fn write(&mut self, batch: &[Entry]) -> Result<(), WriteError> {
-        let early = self.write_all(batch).map_err(|e| failed(&e))?;
+    fn write_and_tell(
+        &mut self,
+        batch: &[Entry],
+        pass_on: &mut dyn FnMut(&[ToolCallRecord]),
+    ) -> Result<(), WriteError> {
+        let early = self.write_all(batch, pass_on).map_err(|e| failed(&e))?;
         self.early = early;
         Ok(())
     }
@@ -50,21 +56,29 @@ fn failed(source: &rusqlite::Error) -> WriteError {
 
 impl Sqlite {
     /// Writes a batch in one transaction; what comes back are the results without their call yet.
-    fn write_all(&mut self, batch: &[Entry]) -> rusqlite::Result<Vec<(CallResult, u8)>> {
+    fn write_all(
+        &mut self,
+        batch: &[Entry],
+        pass_on: &mut dyn FnMut(&[ToolCallRecord]),
+    ) -> rusqlite::Result<Vec<(CallResult, u8)>> {
         let transaction = self.connection.transaction()?;
         let mut waiting = self.early.clone();
-        write_entries(&transaction, batch, &mut waiting)?;
+        let mut answered = Vec::new();
+        write_entries(&transaction, batch, &mut waiting, &mut answered)?;
         // Also those of this batch: their call may stand behind them in it.
         let mut early = Vec::new();
         if !waiting.is_empty() {
             let mut update = transaction.prepare_cached(UPDATE_CALL)?;
             for (result, batches) in waiting {
-                if !update_call(&mut update, &result)? && batches < EARLY_BATCHES {
-                    early.push((result, batches + 1));
+                match update_call(&mut update, &result)? {
+                    Some(call) => answered.push(call),
+                    None if batches < EARLY_BATCHES => early.push((result, batches + 1)),
+                    None => {}
                 }
             }
         }
         early.truncate(MAX_EARLY);
+        pass_on(&answered);
         transaction.commit()?;
         Ok(early)
     }
@@ -74,6 +88,7 @@ fn write_entries(
     transaction: &Transaction<'_>,
     batch: &[Entry],
     early: &mut Vec<(CallResult, u8)>,
+    answered: &mut Vec<ToolCallRecord>,
 ) -> rusqlite::Result<()> {
     let mut turns = transaction.prepare_cached(&row::insert())?;
     let mut calls = transaction.prepare_cached(INSERT_CALL)?;
@@ -85,12 +100,14 @@ fn write_entries(
                 row::bind(&mut turns, turn)?;
                 turns.raw_execute()?;
             }
-            Entry::Call(call) => insert_call(&mut calls, call)?,
-            Entry::Result(result) => {
-                if !update_call(&mut results, result)? {
-                    early.push((CallResult::clone(result), 0));
-                }
+            Entry::Call(call) => {
+                row::call::bind(&mut calls, call)?;
+                calls.raw_execute()?;
             }
+            Entry::Result(result) => match update_call(&mut results, result)? {
+                Some(call) => answered.push(call),
+                None => early.push((CallResult::clone(result), 0)),
+            },
             Entry::Event(happened) => {
                 event::bind(&mut events, happened)?;
                 events.raw_execute()?;
@@ -100,27 +117,11 @@ fn write_entries(
     Ok(())
 }
 
-fn insert_call(statement: &mut Statement<'_>, call: &ToolCallRecord) -> rusqlite::Result<()> {
-    Binder::new(statement)
-        .put(call.turn_id.as_bytes())?
-        .put(&call.run_id)?
-        .put(&call.thread_id)?
-        .put(&call.call_id)?
-        .put(&call.name)?
-        .put(&call.input_hash)?
-        .number(call.input_bytes)?
-        .put(call.asked_ms)?
-        .put(call.status.as_str())?
-        .known(call.latency_ms)?
-        .known(call.result_bytes)?
-        .put(call.wrong)?
-        .put(call.retries)?;
-    statement.raw_execute()?;
-    Ok(())
-}
-
-/// `false` when no call is waiting for this result.
-fn update_call(statement: &mut Statement<'_>, result: &CallResult) -> rusqlite::Result<bool> {
+/// The call as it stands with the result; `None` when none is waiting for it.
+fn update_call(
+    statement: &mut Statement<'_>,
+    result: &CallResult,
+) -> rusqlite::Result<Option<ToolCallRecord>> {
     Binder::new(statement)
         .put(result.status.as_str())?
         .known(result.latency_ms)?
@@ -129,5 +130,9 @@ fn update_call(statement: &mut Statement<'_>, result: &CallResult) -> rusqlite::
         .put(&result.run_id)?
         .put(&result.thread_id)?
         .put(&result.call_id)?;
-    Ok(statement.raw_execute()? > 0)
+    let mut rows = statement.raw_query();
+    let call = rows.next()?.map(row::call::read).transpose()?;
+    // The update is done when the statement has ended, not with its first row.
+    while rows.next()?.is_some() {}
+    Ok(call)
 }

@@ -209,7 +209,7 @@ fn a_transaction_that_was_cut_leaves_nothing_and_hinders_nobody() {
 #[test]
 fn a_recorder_that_is_dropped_without_close_still_writes() {
     let (dir, store) = store();
-    let (recorder, handle) = start(store, 1_000, KEEP).unwrap();
+    let (recorder, handle) = start(store, vec![], 1_000, KEEP).unwrap();
     for n in 1..=100 {
         recorder.turn(turn("r", n));
     }
@@ -222,7 +222,7 @@ fn a_recorder_that_is_dropped_without_close_still_writes() {
 #[test]
 fn reports_read_whole_batches_while_a_gateway_writes() {
     let (dir, store) = store();
-    let (recorder, handle) = start(store, 100_000, KEEP).unwrap();
+    let (recorder, handle) = start(store, vec![], 100_000, KEEP).unwrap();
     let writing = {
         let recorder = recorder.clone();
         std::thread::spawn(move || {

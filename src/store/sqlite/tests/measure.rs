@@ -32,7 +32,7 @@ fn what_recording_a_turn_costs() {
         bytes: 1 << 40,
     };
     let (dir, store) = store();
-    let (recorder, handle) = start(store, TURNS as usize, keep).unwrap();
+    let (recorder, handle) = start(store, vec![], TURNS as usize, keep).unwrap();
     let mut turns: Vec<_> = (1..=TURNS)
         .map(|n| turn(&format!("run {}", n / 50), n))
         .collect();

@@ -278,3 +278,47 @@ fn a_result_that_overtakes_its_call_waits_for_it_but_not_for_ever() {
     }
     assert!(store.early.is_empty());
 }
+
+#[test]
+fn calls_are_told_as_they_stand_after_the_results_of_the_batch() {
+    let (_dir, mut store) = store();
+    let mut told = Vec::new();
+    let mut write = |store: &mut crate::store::Sqlite, batch: &[Entry]| {
+        store
+            .write_and_tell(batch, &mut |calls| told.push(calls.to_vec()))
+            .unwrap();
+    };
+    let asked = call(&turn("r", 1), "a");
+    // A result before its call, both in one batch, and one of a call that was answered before.
+    write(&mut store, &[result("a", CallStatus::Failed, 7)]);
+    write(&mut store, &[Entry::Call(Box::new(asked.clone()))]);
+    write(&mut store, &[result("a", CallStatus::Ok, 9)]);
+    let other = call(&turn("r", 2), "b");
+    let both = [
+        Entry::Call(Box::new(other.clone())),
+        result("b", CallStatus::Ok, 5),
+    ];
+    write(&mut store, &both);
+    let after = |call: ToolCallRecord, status, ms| ToolCallRecord {
+        status,
+        latency_ms: Some(ms),
+        result_bytes: told_bytes(&both[1]),
+        ..call
+    };
+    assert_eq!(
+        told,
+        [
+            vec![],
+            vec![after(asked, CallStatus::Failed, 7)],
+            vec![],
+            vec![after(other, CallStatus::Ok, 5)],
+        ]
+    );
+}
+
+fn told_bytes(entry: &Entry) -> Option<u64> {
+    match entry {
+        Entry::Result(result) => result.result_bytes,
+        _ => None,
+    }
+}
