@@ -76,7 +76,9 @@ macro_rules! section {
 }
 
 mod guards;
+mod stores;
 pub use guards::{Alerts, App, Caps, KeyCaps, Loops, RunCaps, UnnamedCaps, Webhook, named};
+pub use stores::{Capture, ClickHouse, Otlp, Spool};
 
 section! {
     /// `[server]`
@@ -246,6 +248,14 @@ pub struct File {
     pub webhooks: Vec<Entry<Webhook>>,
     /// `[store]`
     pub store: Store,
+    /// `[clickhouse]`
+    pub clickhouse: ClickHouse,
+    /// `[otlp]`
+    pub otlp: Otlp,
+    /// `[spool]`
+    pub spool: Spool,
+    /// `[capture]`
+    pub capture: Capture,
     /// `[metrics]`
     pub metrics: Metrics,
     /// `[tls]`
@@ -255,7 +265,7 @@ pub struct File {
 }
 
 /// Every section with its keys, as messages and the documentation test need them.
-pub const SECTIONS: [(&str, &[&str]); 14] = [
+pub const SECTIONS: [(&str, &[&str]); 18] = [
     ("server", Server::KEYS),
     ("timeouts", Timeouts::KEYS),
     (
@@ -270,6 +280,10 @@ pub const SECTIONS: [(&str, &[&str]); 14] = [
     ("alerts", Alerts::KEYS),
     ("webhook", &["NAME.url", "NAME.form"]),
     ("store", Store::KEYS),
+    ("clickhouse", ClickHouse::KEYS),
+    ("otlp", Otlp::KEYS),
+    ("spool", Spool::KEYS),
+    ("capture", Capture::KEYS),
     ("metrics", Metrics::KEYS),
     ("tls", Tls::KEYS),
     ("price", PriceEntry::KEYS),
@@ -388,6 +402,10 @@ impl File {
                     self.webhooks = reader.entries(section, table, Webhook::read);
                 }
                 "store" => self.store = Store::read(reader, section, table),
+                "clickhouse" => self.clickhouse = ClickHouse::read(reader, section, table),
+                "otlp" => self.otlp = Otlp::read(reader, section, table),
+                "spool" => self.spool = Spool::read(reader, section, table),
+                "capture" => self.capture = Capture::read(reader, section, table),
                 "metrics" => self.metrics = Metrics::read(reader, section, table),
                 _ => self.tls = Tls::read(reader, section, table),
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::tz::TimeZone;
 
-use super::Config;
+use super::{CaptureMode, Config};
 use crate::guard::caps::Limits;
 use crate::guard::loops::Policy;
 
@@ -121,6 +121,8 @@ pub struct App {
     pub run: Limits,
     /// Status of refusals.
     pub status: Option<u16>,
+    /// How much content is kept.
+    pub capture: Option<CaptureMode>,
 }
 
 /// How an alert is written.
@@ -226,6 +228,14 @@ impl Config {
         self.app(app)
             .and_then(|app| app.status)
             .unwrap_or(self.caps.status)
+    }
+
+    /// How much content of an application's requests is kept.
+    #[must_use]
+    pub fn capture_for(&self, app: Option<&str>) -> CaptureMode {
+        self.app(app)
+            .and_then(|app| app.capture)
+            .unwrap_or(self.capture.mode)
     }
 
     fn app(&self, name: Option<&str>) -> Option<&App> {

@@ -28,6 +28,12 @@ pub struct Options {
     /// What the prompt-cache planner may do: off, dry-run or fill (or PREFIXGATE_CACHE)
     #[arg(long, value_name = "POLICY")]
     pub cache: Option<String>,
+    /// ClickHouse to write traces to as well: URL of its HTTP interface, http://[user[:password]@]host:port[/database] (or PREFIXGATE_CLICKHOUSE)
+    #[arg(long, value_name = "URL")]
+    pub clickhouse: Option<String>,
+    /// OpenTelemetry collector or backend to send spans to: base URL of OTLP over HTTP (or PREFIXGATE_OTLP)
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
     /// Flags that only `serve` has.
     #[arg(skip)]
     pub guards: GuardOptions,
@@ -52,7 +58,7 @@ pub struct GuardOptions {
 }
 
 /// The variables that mean something, each a flag's name.
-pub(super) const VARIABLES: [&str; 10] = [
+pub(super) const VARIABLES: [&str; 13] = [
     "PREFIXGATE_CONFIG",
     "PREFIXGATE_LISTEN",
     "PREFIXGATE_ADMIN",
@@ -63,6 +69,9 @@ pub(super) const VARIABLES: [&str; 10] = [
     "PREFIXGATE_MAX_USD",
     "PREFIXGATE_MAX_TOKENS",
     "PREFIXGATE_LOOPS",
+    "PREFIXGATE_CLICKHOUSE",
+    "PREFIXGATE_CLICKHOUSE_PASSWORD",
+    "PREFIXGATE_OTLP",
 ];
 
 /// Not settings of the configuration, but not misspelt either: the log filter, and what

@@ -6,6 +6,7 @@ use super::value::{BaseUrl, Price, Size, Span};
 use super::{Config, Origin};
 
 mod guards;
+mod stores;
 
 /// One setting as it is in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,6 +127,7 @@ impl Config {
             quoted(&Size::spelled(self.retention_bytes)),
         );
         add("store", "queue", self.record_queue.to_string());
+        stores::settings(self, &mut add);
         add("metrics", "apps", list(&self.app_labels));
         if let Some(path) = &self.extra_ca {
             add("tls", "extra_ca", quoted(&path.to_string_lossy()));

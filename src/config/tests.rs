@@ -6,6 +6,7 @@ use super::file::{File, SECTIONS};
 use super::*;
 
 mod guards;
+mod stores;
 
 const SHORT: &str = include_str!("../../config/prefixgate.toml");
 const FULL: &str = include_str!("../../config/prefixgate.full.toml");
@@ -91,12 +92,12 @@ fn every_error_says_where_what_and_how() {
         (
             "[cahce]",
             "f.toml:1: unknown section [cahce]; did you mean [cache]? (known sections: server, timeouts, upstream, \
-             cache, anthropic, loops, caps, app, alerts, webhook, store, metrics, tls, price)",
+             cache, anthropic, loops, caps, app, alerts, webhook, store, clickhouse, otlp, spool, capture, metrics, tls, price)",
         ),
         (
             "lisen = \"127.0.0.1:1\"",
             "f.toml:1: unknown key `lisen`; did you mean `listen` in [server]? (known sections: server, timeouts, \
-             upstream, cache, anthropic, loops, caps, app, alerts, webhook, store, metrics, tls, price)",
+             upstream, cache, anthropic, loops, caps, app, alerts, webhook, store, clickhouse, otlp, spool, capture, metrics, tls, price)",
         ),
         (
             "cache = \"fill\"",
@@ -511,6 +512,7 @@ fn the_full_file_shows_every_setting() {
     add("anthropic", &file.anthropic.typed);
     guards::shown_in(&file, &mut add);
     add("store", &file.store.typed);
+    stores::shown_in(&file, &mut add);
     add("metrics", &file.metrics.typed);
     add("tls", &file.tls.typed);
     add("price", &file.prices[0].section.typed);

@@ -217,10 +217,12 @@ choice!(Threads, "pass" => Threads::Pass, "replay" => Threads::Replay);
 choice!(Format, "anthropic" => Format::Anthropic, "openai" => Format::OpenAi, "opaque" => Format::Opaque);
 
 mod guards;
+mod stores;
 pub use guards::{
     Depth, Heads, Ladder, Levels, Limit, Money, Percent, RedisUrl, Status, Threshold, Wall,
     WebhookUrl,
 };
+pub use stores::{ClickHouseUrl, Headers, Name, OtlpUrl, Pairs, Rules, Secret, Share};
 
 /// One string or an array of strings.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::super::value::{
     Depth, Heads, Ladder, Levels, Limit, Money, Percent, RedisUrl, Status, Threshold, Wall,
     WebhookUrl,
 };
-use super::super::{CapAction, Form, RedisDown, Reserve, Unpriced};
+use super::super::{CapAction, CaptureMode, Form, RedisDown, Reserve, Unpriced};
 use super::{Entry, File, Key, Located, Reader, in_file_order};
 
 section! {
@@ -126,6 +126,8 @@ section! {
         no_progress_action: Ladder,
         /// Status of refusals.
         status: Status,
+        /// As `mode` in `[capture]`.
+        capture: CaptureMode,
         /// As in `[caps.run]`.
         turns: Limit,
         /// As in `[caps.run]`.
@@ -213,6 +215,7 @@ pub(super) const APP_KEYS: &[&str] = &[
     "NAME.cycle_action",
     "NAME.no_progress_action",
     "NAME.status",
+    "NAME.capture",
     "NAME.turns",
     "NAME.input_tokens",
     "NAME.output_tokens",

@@ -11,7 +11,7 @@ use crate::guard::loops::{Action, Detector};
 use crate::usage::usd;
 
 /// Takes a section, a key in it, and its value in TOML.
-type Add<'a> = &'a mut dyn FnMut(&str, &'static str, String);
+pub(super) type Add<'a> = &'a mut dyn FnMut(&str, &'static str, String);
 
 /// Adds them in the order of the documentation.
 pub(super) fn settings(config: &Config, add: Add<'_>) {
@@ -58,6 +58,9 @@ pub(super) fn settings(config: &Config, add: Add<'_>) {
         }
         if let Some(status) = app.status {
             add(section, "status", status.to_string());
+        }
+        if let Some(mode) = app.capture {
+            add(section, "capture", quoted(mode.word()));
         }
         run(section, &app.run, add);
     }

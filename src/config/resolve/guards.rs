@@ -286,10 +286,12 @@ impl Resolver<'_> {
             if let Some(status) = status {
                 self.retried(&format!("{path}.status"), status);
             }
+            let capture = self.plain(path, "capture", section.capture);
             let app = App {
                 loops: any.then_some(policy),
                 run: run_limits!(self, path, section),
                 status,
+                capture,
             };
             config.apps.insert(name, app);
         }

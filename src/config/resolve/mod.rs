@@ -16,6 +16,7 @@ use super::{Config, Origin};
 
 mod guards;
 mod settings;
+mod stores;
 mod upstreams;
 
 /// A configuration file larger than this is not one.
@@ -282,6 +283,11 @@ impl Resolver<'_> {
         if let Some(queue) = self.count("store.queue", store.queue, RECORD_QUEUE) {
             config.record_queue = usize::try_from(queue).unwrap_or(usize::MAX);
         }
+
+        self.clickhouse(&mut config, options, file.clickhouse);
+        self.otlp(&mut config, options, file.otlp);
+        self.spool(&mut config, file.spool);
+        self.capture(&mut config, file.capture);
 
         if let Some(apps) = self.in_file("metrics.apps", file.metrics.apps) {
             self.apps(&mut config, apps);
