@@ -111,7 +111,7 @@ struct Audit {
 
 impl Audit {
     fn ask(
-        store: &impl Questions,
+        store: &dyn Questions,
         by: CulpritBy,
         filter: Filter,
         zone: TimeZone,
@@ -254,7 +254,7 @@ pub fn worst(data_dir: &Path, run: &str) -> anyhow::Result<Option<String>> {
 }
 
 /// The text of an audit.
-fn answer(store: &impl Questions, args: &Args, now_ms: i64) -> anyhow::Result<String> {
+fn answer(store: &dyn Questions, args: &Args, now_ms: i64) -> anyhow::Result<String> {
     let zone = args.tz.clone().unwrap_or(TimeZone::UTC);
     let at = |when: &Option<When>| when.as_ref().map(|w| w.at_ms(now_ms, &zone)).transpose();
     let default_limit = if args.json { MAX_ROWS } else { TABLE_ROWS };

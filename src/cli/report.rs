@@ -28,6 +28,7 @@ pub(super) mod show;
 pub(super) mod table;
 #[cfg(test)]
 mod tests;
+mod tree;
 pub(super) mod verdict;
 pub(super) mod when;
 
@@ -43,7 +44,9 @@ pub enum What {
     Runs,
     /// The requests of one run, in order
     Turns,
-    /// Spend by application, model or day
+    /// One run as a tree of its agent and the sub-agents
+    Tree,
+    /// Spend by application, model, key, upstream, day or hour
     Spend,
     /// What the cache, the helpers and the inserted breakpoints have saved
     Savings,
@@ -62,8 +65,14 @@ pub enum Group {
     App,
     /// The model that answered
     Model,
+    /// The key, by its hash
+    Key,
+    /// The upstream
+    Upstream,
     /// The day on which the request started
     Day,
+    /// The hour in which it started
+    Hour,
 }
 
 /// Arguments.
@@ -72,8 +81,8 @@ pub struct Args {
     /// What to show
     #[arg(value_enum, default_value_t = What::Runs)]
     what: What,
-    /// The run whose turns are shown; loops, caps and tools: only of this run
-    #[arg(long, value_name = "ID", required_if_eq("what", "turns"))]
+    /// The run whose turns or threads are shown; loops, caps and tools: only of this run
+    #[arg(long, value_name = "ID", required_if_eq_any([("what", "turns"), ("what", "tree")]))]
     run: Option<String>,
     /// Directory of the trace database
     #[arg(long, value_name = "DIR")]
@@ -114,9 +123,9 @@ impl Args {
     /// Flags that do not go with what is asked for.
     fn misuse(&self) -> Option<&'static str> {
         match self.what {
-            What::Runs | What::Spend | What::Savings if self.run.is_some() => {
-                Some("--run goes with `prefixgate report turns`, `loops`, `caps` and `tools`")
-            }
+            What::Runs | What::Spend | What::Savings if self.run.is_some() => Some(
+                "--run goes with `prefixgate report turns`, `tree`, `loops`, `caps` and `tools`",
+            ),
             what if what != What::Spend && self.by.is_some() => {
                 Some("--by goes with `prefixgate report spend`")
             }
@@ -172,7 +181,7 @@ pub fn run_line(data_dir: &Path, run: &str) -> anyhow::Result<Option<String>> {
 }
 
 /// The text of a report.
-fn answer(store: &impl Questions, args: &Args, now_ms: i64) -> anyhow::Result<String> {
+fn answer(store: &dyn Questions, args: &Args, now_ms: i64) -> anyhow::Result<String> {
     let zone = args.tz.clone().unwrap_or(TimeZone::UTC);
     let at = |when: &Option<When>| when.as_ref().map(|w| w.at_ms(now_ms, &zone)).transpose();
     let default_limit = match args.what {
@@ -206,11 +215,25 @@ fn answer(store: &impl Questions, args: &Args, now_ms: i64) -> anyhow::Result<St
             let all = run_totals(store, run, filter)?;
             Ok(show::turns(run, &shown, &all, limit, &zone))
         }
+        What::Tree => {
+            let run = args.run.as_deref().context("--run is missing")?;
+            let threads = store.tree(run, &filter)?;
+            if threads.is_empty() {
+                bail!("no turns of a run `{run}`: `prefixgate report runs` lists the runs");
+            }
+            if args.json {
+                return tree::json(&threads);
+            }
+            Ok(tree::show(run, &threads, &zone))
+        }
         What::Spend => {
             let by = match args.by.unwrap_or(Group::Model) {
                 Group::App => By::App,
                 Group::Model => By::Model,
+                Group::Key => By::Key,
+                Group::Upstream => By::Upstream,
                 Group::Day => By::Day,
+                Group::Hour => By::Hour,
             };
             // Cut only what is shown, so that the total is that of the range.
             let everything = Filter {
@@ -236,7 +259,7 @@ fn answer(store: &impl Questions, args: &Args, now_ms: i64) -> anyhow::Result<St
 
 /// What the guards have seen, and how tools did.
 fn seen(
-    store: &impl Questions,
+    store: &dyn Questions,
     args: &Args,
     mut filter: Filter,
     zone: &TimeZone,
@@ -260,7 +283,7 @@ fn seen(
 /// How often the culprit of each turn had struck in its run, that turn included: whatever part of
 /// the run is shown, from its start.
 fn strikes(
-    store: &impl Questions,
+    store: &dyn Questions,
     run: &str,
     filter: &Filter,
 ) -> Result<HashMap<Uuid, u64>, StoreError> {
@@ -278,7 +301,7 @@ fn strikes(
 }
 
 /// Sums over the requests of a run in a range, those of our own included.
-fn run_totals(store: &impl Questions, run: &str, filter: Filter) -> Result<Totals, StoreError> {
+fn run_totals(store: &dyn Questions, run: &str, filter: Filter) -> Result<Totals, StoreError> {
     let of_run = Filter {
         run: Some(run.to_owned()),
         limit: usize::MAX,
@@ -292,7 +315,7 @@ fn run_totals(store: &impl Questions, run: &str, filter: Filter) -> Result<Total
 }
 
 fn runs(
-    store: &impl Questions,
+    store: &dyn Questions,
     mut filter: Filter,
     json: bool,
     zone: &TimeZone,

@@ -2,6 +2,7 @@
 
 mod audit;
 mod error;
+mod groups;
 mod guards;
 mod questions;
 mod savings;
@@ -14,7 +15,7 @@ pub use audit::{
 };
 pub use error::StoreError;
 pub use guards::{CapSeen, LoopSeen, ToolSeen};
-pub use questions::{By, Filter, Questions, RunSummary, Spend};
+pub use questions::{By, Filter, Questions, RunSummary, Spend, ThreadSummary};
 pub use savings::{Compared, DryRun, HelperSaving, Savings, Side};
 pub use sqlite::{FILE_NAME, Of, Spent, Sqlite, ThreadSeed};
 pub use totals::{Tokens, Totals};

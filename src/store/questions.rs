@@ -64,6 +64,44 @@ impl RunSummary {
     pub const MODELS: usize = 8;
 }
 
+/// One thread of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ThreadSummary {
+    /// Name.
+    pub id: String,
+    /// The thread that started it.
+    pub parent: Option<String>,
+    /// The client's name of its agent.
+    pub agent: Option<String>,
+    /// Start of the first request, UTC milliseconds.
+    pub started_ms: i64,
+    /// End of the last request, UTC milliseconds.
+    pub ended_ms: i64,
+    /// Tool calls that its answers asked for.
+    pub calls: u64,
+    /// Those of them that failed.
+    pub failed: u64,
+    /// Sums over all of its requests.
+    pub totals: Totals,
+}
+
+impl ThreadSummary {
+    /// A thread before its first request is added.
+    #[must_use]
+    pub(super) fn begin(id: &str, started_ms: i64) -> Self {
+        Self {
+            id: id.to_owned(),
+            parent: None,
+            agent: None,
+            started_ms,
+            ended_ms: started_ms,
+            calls: 0,
+            failed: 0,
+            totals: Totals::default(),
+        }
+    }
+}
+
 /// What spend is grouped by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
@@ -71,14 +109,29 @@ pub enum By {
     App,
     /// The model that answered; the model asked for where none did.
     Model,
+    /// The credential, by its keyed hash.
+    Key,
+    /// The upstream.
+    Upstream,
     /// The day of the request's start in the zone that is asked for.
     Day,
+    /// The hour of the request's start there. An hour that a clock goes through twice is one.
+    Hour,
+}
+
+impl By {
+    /// Whether groups come in the order of time.
+    #[must_use]
+    pub const fn is_time(self) -> bool {
+        matches!(self, Self::Day | Self::Hour)
+    }
 }
 
 /// The spend of one group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spend {
-    /// The application, model or day (`YYYY-MM-DD`); `None` for requests that told none.
+    /// What they have in common, days as `YYYY-MM-DD` and hours as `YYYY-MM-DDTHH`; `None` for
+    /// requests that told none.
     pub key: Option<String>,
     /// Sums.
     pub totals: Totals,
@@ -107,7 +160,14 @@ pub trait Questions {
         every_kind: bool,
     ) -> Result<Vec<TurnRecord>, StoreError>;
 
-    /// Spend of the range in groups: days in order, everything else by cost. Each request is in
+    /// The threads of a run in the order of their first request: the agent, its sub-agents, and
+    /// side calls. Each names the one that started it.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn tree(&self, run: &str, filter: &Filter) -> Result<Vec<ThreadSummary>, StoreError>;
+
+    /// Spend of the range in groups: days and hours in order, everything else by cost. Each request is in
     /// exactly one group; whatever the zone, days sum up to the range.
     ///
     /// # Errors

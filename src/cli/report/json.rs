@@ -122,7 +122,13 @@ struct SpendJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<Option<&'a str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<Option<&'a str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upstream: Option<Option<&'a str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     day: Option<Option<&'a str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hour: Option<Option<&'a str>>,
     /// The zone whose days these are, or by whose days the range was cut.
     zone: Option<&'a str>,
     #[serde(flatten)]
@@ -137,7 +143,10 @@ pub(super) fn spend(by: By, groups: &[Spend], zone: &TimeZone) -> anyhow::Result
             id: group.key.as_deref(),
             app: key.filter(|_| by == By::App),
             model: key.filter(|_| by == By::Model),
+            key: key.filter(|_| by == By::Key),
+            upstream: key.filter(|_| by == By::Upstream),
             day: key.filter(|_| by == By::Day),
+            hour: key.filter(|_| by == By::Hour),
             zone: zone.iana_name(),
             totals: TotalsJson::from(&group.totals),
         }

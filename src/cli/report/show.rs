@@ -16,7 +16,7 @@ use crate::trace::{Outcome, TurnRecord};
 pub(in crate::cli) const UNKNOWN: &str = "?";
 
 /// The columns of sums, as [`sums`] fills them.
-const SUMS: [(&str, Align); 10] = [
+pub(super) const SUMS: [(&str, Align); 10] = [
     ("TURNS", Align::Right),
     ("PROMPT", Align::Right),
     ("READ", Align::Right),
@@ -161,7 +161,10 @@ pub(super) fn spend(by: By, groups: &[Spend], limit: usize, zone: &TimeZone) -> 
     let (name, none) = match by {
         By::App => ("APP", "(no app)"),
         By::Model => ("MODEL", "(no model)"),
+        By::Key => ("KEY", "(no key)"),
+        By::Upstream => ("UPSTREAM", "(no upstream)"),
         By::Day => ("DAY", "(no day)"),
+        By::Hour => ("HOUR", "(no hour)"),
     };
     let mut head = vec![(name, Align::Left)];
     head.extend(SUMS);
@@ -184,7 +187,7 @@ pub(super) fn spend(by: By, groups: &[Spend], limit: usize, zone: &TimeZone) -> 
 }
 
 /// The cells of [`SUMS`].
-fn sums(totals: &Totals) -> Vec<String> {
+pub(super) fn sums(totals: &Totals) -> Vec<String> {
     let sum = &totals.tokens;
     // Where nothing was generated nothing is unknown.
     let or_blank = |cell: String| if nothing(totals) { String::new() } else { cell };
@@ -211,7 +214,11 @@ fn nothing(totals: &Totals) -> bool {
     totals.tokens == crate::store::Tokens::default() && totals.cost_complete()
 }
 
-fn notes(totals: &Totals, zone: &TimeZone, more: impl IntoIterator<Item = String>) -> String {
+pub(super) fn notes(
+    totals: &Totals,
+    zone: &TimeZone,
+    more: impl IntoIterator<Item = String>,
+) -> String {
     let mut notes = vec![format!(
         "times and days in {}",
         zone.iana_name().unwrap_or("UTC")

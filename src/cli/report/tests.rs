@@ -285,7 +285,7 @@ fn wrong_usage_is_told_before_anything_is_opened() {
         "--since yesterday",
         "--tz Mars/Olympus",
         "--limit 0",
-        "spend --by hour",
+        "spend --by week",
     ] {
         let words = ["prefixgate", "report"]
             .into_iter()

@@ -1,11 +1,8 @@
 //! The answers of SQLite. Rows are summed up here, not in SQL: sums of money outgrow its integers,
 //! and it knows no time zones.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
-use jiff::Timestamp;
-use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use rusqlite::types::Value;
 use rusqlite::{Row, params_from_iter};
@@ -13,8 +10,9 @@ use rusqlite::{Row, params_from_iter};
 use super::{Sqlite, row};
 use crate::prompt_cache::verdict::Status;
 use crate::store::audit::{Agreement, CulpritBy, Culprits, Duplicates, Unreads, Verdicts};
+use crate::store::groups::Groups;
 use crate::store::guards::{CapSeen, LoopSeen, ToolSeen};
-use crate::store::questions::{By, Filter, Questions, RunSummary, Spend};
+use crate::store::questions::{By, Filter, Questions, RunSummary, Spend, ThreadSummary};
 use crate::store::totals::{Fact, Judged, Totals};
 use crate::store::{Savings, StoreError};
 use crate::trace::{Outcome, RequestKind, TurnRecord};
@@ -148,44 +146,63 @@ impl Questions for Sqlite {
         })
     }
 
+    fn tree(&self, run: &str, filter: &Filter) -> Result<Vec<ThreadSummary>, StoreError> {
+        let wanted = Where::costly()
+            .and("t.run_id = ?", Some(run.to_owned()))
+            .range(filter);
+        let sql = format!(
+            "SELECT {FACTS}, t.thread_id, t.parent_thread, t.agent, t.started_ms, t.duration_us, \
+                (SELECT COUNT(*) FROM tool_calls c WHERE c.turn_id = t.id), \
+                (SELECT COUNT(*) FROM tool_calls c WHERE c.turn_id = t.id AND c.status = 'failed') \
+            FROM turns t WHERE {} ORDER BY t.started_ms, t.seq",
+            wanted.sql
+        );
+        self.with(|c| {
+            let mut statement = c.prepare(&sql)?;
+            let mut rows = statement.query(params_from_iter(wanted.values))?;
+            let mut threads: Vec<ThreadSummary> = Vec::new();
+            let mut places: HashMap<String, usize> = HashMap::new();
+            while let Some(row) = rows.next()? {
+                let id: String = row.get(FACT_COLUMNS)?;
+                let started_ms: i64 = row.get(FACT_COLUMNS + 3)?;
+                let place = *places.entry(id).or_insert_with_key(|id| {
+                    threads.push(ThreadSummary::begin(id, started_ms));
+                    threads.len() - 1
+                });
+                if let Some(thread) = threads.get_mut(place) {
+                    add_to_thread(thread, row)?;
+                }
+            }
+            threads.truncate(filter.limit);
+            Ok(threads)
+        })
+    }
+
     fn spend(&self, by: By, filter: &Filter, zone: &TimeZone) -> Result<Vec<Spend>, StoreError> {
         let wanted = Where::costly().range(filter);
         let key = match by {
             By::App => "t.app",
             By::Model => "COALESCE(t.model_served, t.model_requested)",
-            By::Day => "t.started_ms",
+            By::Key => "t.credential",
+            By::Upstream => "t.upstream",
+            By::Day | By::Hour => "t.started_ms",
         };
         let sql = format!("SELECT {FACTS}, {key} FROM turns t WHERE {}", wanted.sql);
-        let mut groups: BTreeMap<Option<String>, Totals> = BTreeMap::new();
-        let mut days = BTreeMap::new();
+        let mut groups = Groups::new(by, zone);
         self.with(|c| {
             let mut statement = c.prepare(&sql)?;
             let mut rows = statement.query(params_from_iter(wanted.values))?;
             while let Some(row) = rows.next()? {
-                let totals = if by == By::Day {
-                    days.entry(date(row.get(FACT_COLUMNS)?, zone)).or_default()
+                let totals = if by.is_time() {
+                    groups.at(row.get(FACT_COLUMNS)?)
                 } else {
-                    groups.entry(row.get(FACT_COLUMNS)?).or_default()
+                    groups.named(row.get(FACT_COLUMNS)?)
                 };
-                Totals::add_fact(totals, &fact(row)?);
+                totals.add_fact(&fact(row)?);
             }
             Ok(())
         })?;
-        if by == By::Day {
-            groups = days
-                .into_iter()
-                .map(|(day, totals)| (day.map(|day| day.to_string()), totals))
-                .collect();
-        }
-        let mut spend: Vec<Spend> = groups
-            .into_iter()
-            .map(|(key, totals)| Spend { key, totals })
-            .collect();
-        if by != By::Day {
-            spend.sort_by_key(|group| Reverse((group.totals.cost_pico, group.totals.turns)));
-        }
-        spend.truncate(filter.limit);
-        Ok(spend)
+        Ok(groups.finish(filter.limit))
     }
 
     fn culprits(
@@ -228,16 +245,6 @@ impl Questions for Sqlite {
     fn tools(&self, filter: &Filter) -> Result<Vec<ToolSeen>, StoreError> {
         self.ask_tools(filter)
     }
-}
-
-fn date(ms: i64, zone: &TimeZone) -> Option<Date> {
-    let start = Timestamp::from_millisecond(ms).ok()?;
-    Some(zone.to_datetime(start).date())
-}
-
-/// The day of a moment, as `YYYY-MM-DD`.
-pub(super) fn day(ms: i64, zone: &TimeZone) -> Option<String> {
-    date(ms, zone).map(|day| day.to_string())
 }
 
 /// The summary of a run before its first request is added.
@@ -293,6 +300,28 @@ fn add_request(
     {
         threads.insert(thread.into());
         run.threads += 1;
+    }
+    Ok(())
+}
+
+/// Adds a request of a thread.
+fn add_to_thread(thread: &mut ThreadSummary, row: &Row<'_>) -> rusqlite::Result<()> {
+    let fact = fact(row)?;
+    thread.totals.add_fact(&fact);
+    let own = |told: Option<String>, known: &mut Option<String>| {
+        if known.is_none() {
+            *known = told;
+        }
+    };
+    own(row.get(FACT_COLUMNS + 1)?, &mut thread.parent);
+    own(row.get(FACT_COLUMNS + 2)?, &mut thread.agent);
+    thread.calls += row.get::<_, i64>(FACT_COLUMNS + 5)?.unsigned_abs();
+    thread.failed += row.get::<_, i64>(FACT_COLUMNS + 6)?.unsigned_abs();
+    if fact.kind == RequestKind::Turn {
+        let started_ms: i64 = row.get(FACT_COLUMNS + 3)?;
+        let duration_us: i64 = row.get(FACT_COLUMNS + 4)?;
+        let ended_ms = started_ms.saturating_add(duration_us / 1_000);
+        thread.ended_ms = thread.ended_ms.max(ended_ms);
     }
     Ok(())
 }

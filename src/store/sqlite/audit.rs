@@ -7,14 +7,14 @@ use rusqlite::params_from_iter;
 use uuid::Uuid;
 
 use super::Sqlite;
-use super::ask::{Where, day};
+use super::ask::Where;
 use super::row::Reader;
 use crate::prompt_cache::verdict::{Reason, Status, Verdict, What, Whose};
 use crate::store::audit::{
     Agreement, Collected, CulpritBy, Culprits, Disagreement, Duplicate, Duplicates, Place, Unread,
     Unreads, Verdicts,
 };
-use crate::store::{Filter, StoreError};
+use crate::store::{Filter, StoreError, groups};
 
 /// Lifetimes of entries in milliseconds.
 const M5_MS: i64 = 300_000;
@@ -66,7 +66,7 @@ impl Sqlite {
                 CulpritBy::Culprit => None,
                 CulpritBy::Run => Some(place.run_id.clone()),
                 CulpritBy::App => place.app.clone(),
-                CulpritBy::Day => day(place.started_ms, zone),
+                CulpritBy::Day => groups::day(place.started_ms, zone),
                 CulpritBy::Client => place.client.clone(),
             };
             let verdict = Verdict {

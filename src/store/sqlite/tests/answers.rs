@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::*;
-use crate::store::{By, Spend};
+use crate::store::{By, Spend, Totals};
+use crate::trace::CallStatus;
 
 fn at(time: &str) -> i64 {
     time.parse::<Timestamp>().unwrap().as_millisecond()
@@ -446,4 +447,89 @@ fn a_word_of_a_later_version_is_an_error_that_says_so() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn spend_by_key_upstream_and_hour_is_that_of_the_range() {
+    let (_dir, mut store) = store();
+    let mut rows = vec![turn("r", 1), turn("r", 2), turn("r", 3)];
+    rows[0].credential = Some("k1".into());
+    rows[1].credential = Some("k2".into());
+    rows[2].credential = None;
+    rows[2].upstream = "eu".into();
+    // 12:00, 12:59:59.999 and 13:00 UTC; an offset of 45 minutes puts a border between the first two.
+    rows[0].started_ms = NOON;
+    rows[1].started_ms = NOON + 3_599_999;
+    rows[2].started_ms = NOON + 3_600_000;
+    write(&mut store, rows);
+    let of = |by, zone: &str| {
+        let zone = TimeZone::get(zone).unwrap();
+        let groups = store.spend(by, &ALL, &zone).unwrap();
+        let mut all = Totals::default();
+        groups.iter().for_each(|g| all.merge(&g.totals));
+        assert_eq!(all.requests, 3);
+        let named = groups.into_iter().map(|g| (g.key, g.totals.requests));
+        named.collect::<Vec<_>>()
+    };
+    let key = |name: &str| Some(name.to_owned());
+    let mut keys = of(By::Key, "UTC");
+    keys.sort();
+    assert_eq!(keys, [(None, 1), (key("k1"), 1), (key("k2"), 1)]);
+    assert!(of(By::Upstream, "UTC").contains(&(key("eu"), 1)));
+    let day = day_of(NOON);
+    let hour = |h: u32, n: u64| (Some(format!("{day}T{h:02}")), n);
+    assert_eq!(of(By::Hour, "UTC"), [hour(12, 2), hour(13, 1)]);
+    // UTC+5:45
+    assert_eq!(of(By::Hour, "Asia/Kathmandu"), [hour(17, 1), hour(18, 2)]);
+}
+
+fn day_of(ms: i64) -> String {
+    let at = jiff::Timestamp::from_millisecond(ms).unwrap();
+    TimeZone::UTC.to_datetime(at).date().to_string()
+}
+
+#[test]
+fn a_tree_has_each_thread_with_its_parent_and_tool_calls() {
+    let (_dir, mut store) = store();
+    let mut rows = vec![turn("r", 1), turn("r", 2), turn("r", 3), turn("other", 1)];
+    rows[1].thread_id = "sub".into();
+    rows[1].parent_thread = Some(rows[0].thread_id.clone());
+    rows[1].agent = Some("reviewer".into());
+    let mut asked = vec![
+        call(&rows[0], "a"),
+        call(&rows[0], "b"),
+        call(&rows[1], "c"),
+    ];
+    asked[1].status = CallStatus::Failed;
+    write(&mut store, rows.clone());
+    let calls: Vec<_> = asked
+        .into_iter()
+        .map(|c| Entry::Call(Box::new(c)))
+        .collect();
+    store.write(&calls).unwrap();
+    let tree = store.tree("r", &ALL).unwrap();
+    let seen: Vec<_> = (tree.iter())
+        .map(|t| {
+            (
+                t.id.as_str(),
+                t.parent.as_deref(),
+                t.calls,
+                t.failed,
+                t.totals.requests,
+            )
+        })
+        .collect();
+    let main = rows[0].thread_id.as_str();
+    assert_eq!(seen, [(main, None, 2, 1, 2), ("sub", Some(main), 1, 0, 1)]);
+    assert_eq!(tree[1].agent.as_deref(), Some("reviewer"));
+    assert_eq!(tree[0].started_ms, rows[0].started_ms);
+    let last = &rows[2];
+    let end = last.started_ms + i64::try_from(last.duration_us / 1_000).unwrap();
+    assert_eq!(tree[0].ended_ms, end);
+    // What a tree adds up to is what the run costs.
+    let mut all = Totals::default();
+    tree.iter().for_each(|t| all.merge(&t.totals));
+    let run = &store.runs(&ALL).unwrap();
+    let run = run.iter().find(|run| run.id == "r").unwrap();
+    assert_eq!(all, run.totals);
 }
