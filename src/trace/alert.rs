@@ -15,6 +15,27 @@ pub enum Notice {
     Event(Box<EventRecord>),
     /// A request ended: what rates and ratios are made of.
     Turn(Box<Digest>),
+    /// How the spool before a remote store stands; told from time to time.
+    Remote(Standing),
+}
+
+/// How the spool before a remote store stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// The store (`clickhouse`, `otlp`).
+    pub store: &'static str,
+    /// UTC milliseconds.
+    pub at_ms: i64,
+    /// Since when it has taken nothing, UTC milliseconds; `None` while it does.
+    pub down_since_ms: Option<i64>,
+    /// Records that wait.
+    pub waiting: u64,
+    /// Bytes that they take.
+    pub bytes: u64,
+    /// Bytes that they may take.
+    pub limit: u64,
+    /// Records that will never reach the store, up to now.
+    pub dropped: u64,
 }
 
 /// The little of a turn that alerts are made of.

@@ -12,7 +12,7 @@ mod recorder;
 mod words;
 mod writer;
 
-pub use alert::{AlertSender, Digest, Notice};
+pub use alert::{AlertSender, Digest, Notice, Standing};
 pub use record::{
     CacheRecord, CallResult, CallStatus, EventKind, EventRecord, GuardRecord, Inspection, Outcome,
     Placed, RequestKind, ToolCallRecord, TurnRecord,

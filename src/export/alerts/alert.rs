@@ -34,6 +34,8 @@ pub enum Kind {
     Unpriced,
     /// Records were dropped.
     Store,
+    /// A remote store takes nothing, or its spool is filling up.
+    Spool,
     /// Somebody wants to see whether the webhook works.
     Test,
 }
@@ -52,6 +54,7 @@ impl Kind {
             Self::Culprit => "culprit",
             Self::Unpriced => "unpriced",
             Self::Store => "store",
+            Self::Spool => "spool",
             Self::Test => "test",
         }
     }
@@ -103,6 +106,8 @@ pub enum Unit {
     Requests,
     /// Records.
     Records,
+    /// Bytes.
+    Bytes,
     /// Anything else that is counted.
     Count,
 }
@@ -138,6 +143,7 @@ impl Unit {
             Self::RequestsPerMinute => "requests_per_minute",
             Self::Requests => "requests",
             Self::Records => "records",
+            Self::Bytes => "bytes",
             Self::Count => "count",
         }
     }
@@ -155,6 +161,7 @@ impl Unit {
             Self::RequestsPerMinute => " requests a minute",
             Self::Requests => " requests at a time",
             Self::Records => " records",
+            Self::Bytes => " bytes",
             Self::Count => "",
         }
     }
@@ -281,7 +288,12 @@ impl Alert {
     #[must_use]
     pub fn record(&self) -> Option<EventRecord> {
         match self.kind {
-            Kind::CostRate | Kind::HitRatio | Kind::Culprit | Kind::Unpriced | Kind::Store => {}
+            Kind::CostRate
+            | Kind::HitRatio
+            | Kind::Culprit
+            | Kind::Unpriced
+            | Kind::Store
+            | Kind::Spool => {}
             Kind::CapLevel | Kind::CapRefused | Kind::CapUnenforced | Kind::Loop | Kind::Test => {
                 return None;
             }

@@ -11,9 +11,11 @@ use crate::usage::Usage;
 
 use self::events::Events;
 use self::rates::{Latch, MINUTE_MS, Minutes, Reading};
+use self::remotes::Remotes;
 
 mod events;
 mod rates;
+mod remotes;
 #[cfg(test)]
 mod tests;
 
@@ -49,6 +51,7 @@ pub struct Watch {
     culprits: Bounded<(String, Option<String>), i64>,
     unpriced: Bounded<String, ()>,
     dropped: Dropped,
+    remotes: Remotes,
 }
 
 /// Dropped records.
@@ -81,6 +84,7 @@ impl Watch {
             culprits: Bounded::new(MAX_CULPRITS),
             unpriced: Bounded::new(MAX_UNPRICED),
             dropped: Dropped::default(),
+            remotes: Remotes::default(),
         }
     }
 
@@ -93,6 +97,8 @@ impl Watch {
                 .into_iter()
                 .collect(),
             Notice::Turn(digest) => self.turn(digest, now_ms),
+            Notice::Remote(standing) if self.settings.store => self.remotes.hear(standing),
+            Notice::Remote(_) => Vec::new(),
         }
     }
 
