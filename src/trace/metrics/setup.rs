@@ -109,6 +109,9 @@ impl Metrics {
         for by in ["client", "added", "planned", "refused"] {
             self.markers.with_label_values(&[by]);
         }
+        for agrees in ["yes", "no", "none"] {
+            self.cache.native.with_label_values(&[agrees]);
+        }
         for helper in ["tool_order", "warm_first", "keep_warm"] {
             self.cache.helper_saved.with_label_values(&[helper]);
             self.cache.helper_overspent.with_label_values(&[helper]);
