@@ -68,6 +68,13 @@ def named(expr):
     return f'label_replace({expr}, "app", "(none)", "app", "")'
 
 
+def happened(expr, label, counter):
+    """Only what is above zero, so that a legend of many causes names those that matter; one line at
+    zero where nothing is."""
+    nothing = f'label_replace(sum({counter}) * 0, "{label}", "(none)", "", "")'
+    return f"{expr} > 0 or on () {nothing}"
+
+
 def quantile(q, name, *matchers, by=""):
     labels = f"{by}, le" if by else "le"
     return f"histogram_quantile({q}, {rate(name + '_bucket', *matchers, by=labels)})"
@@ -136,11 +143,11 @@ def panel(kind, title, description, width, height, queries, options, defaults, o
     }
 
 
-def stat(title, description, expr, unit="short", steps=(BLUE,), width=4, decimals=None, instant=True, links=(), spark=None):
-    """One number. `spark` is the same over time, drawn behind it."""
+def stat(title, description, expr, unit="short", steps=(BLUE,), width=4, decimals=None, links=()):
+    """One number, as of now."""
     options = {
         "colorMode": "value",
-        "graphMode": "none" if instant and not spark else "area",
+        "graphMode": "none",
         "justifyMode": "auto",
         "orientation": "auto",
         "percentChangeColorMode": "standard",
@@ -152,7 +159,7 @@ def stat(title, description, expr, unit="short", steps=(BLUE,), width=4, decimal
     defaults = {"unit": unit, "color": {"mode": "thresholds"}, "thresholds": thresholds(*steps), "mappings": [], "noValue": "-"}
     if decimals is not None:
         defaults["decimals"] = decimals
-    return panel("stat", title, description, width, 4, targets(expr, instant=instant), options, defaults, links=links)
+    return panel("stat", title, description, width, 4, targets(expr, instant=True), options, defaults, links=links)
 
 
 def lines(title, description, queries, unit="short", width=12, height=8, stack=False, bars=False, steps=None, limit=None,
@@ -217,9 +224,10 @@ def table(title, description, expr, unit, rename, width=12, height=8, drop=(), d
         "cellHeight": "sm",
         "frameIndex": 0,
         "showHeader": True,
-        "sortBy": [{"desc": True, "displayName": rename["Value"]}],
+        "sortBy": [{"desc": True, "displayName": rename["Value"]}] if "Value" in rename else [],
     }
     defaults = {
+        "unit": "string",
         "color": {"mode": "thresholds"},
         "custom": {"align": "auto", "cellOptions": {"type": "auto"}, "inspect": False, "filterable": True},
         "mappings": [],
@@ -228,7 +236,7 @@ def table(title, description, expr, unit, rename, width=12, height=8, drop=(), d
     value = [{"id": "unit", "value": unit}]
     if unit != "string":
         value.append({"id": "custom.cellOptions", "value": {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"}})
-    overrides = [{"matcher": {"id": "byName", "options": rename["Value"]}, "properties": value}]
+    overrides = [{"matcher": {"id": "byName", "options": rename["Value"]}, "properties": value}] if "Value" in rename else []
     if data_links:
         defaults["links"] = list(data_links)
     made = panel("table", title, description, width, height, targets(expr, instant=True, form="table"), options, defaults, overrides)
@@ -420,7 +428,7 @@ def overview():
         lines("Tokens by kind", "Tokens a second, in disjoint kinds. Writes cost more than plain input, reads a tenth.",
               [(rate(TOKENS, PAYER, by="kind"), "{{kind}}")], "short", stack=True),
         lines("Lost by reason", "USD per hour that broken prefixes cost, by what broke them.",
-              [(f"{rate(LOST, APP, by='reason')} * 3600 > 0 or sum({series(LOST, APP)}) * 0", "{{reason}}")], "currencyUSD", stack=True, bars=True),
+              [(happened(f"{rate(LOST, APP, by='reason')} * 3600", "reason", series(LOST, APP)), "{{reason}}")], "currencyUSD", stack=True, bars=True),
         lines("Turns by outcome", "Answered model requests a second, by how they ended.",
               [(rate(TURNS, PAYER, by="outcome"), "{{outcome}}")], "reqps", stack=True),
         lines("Time to first token", "From the request to the first content of the answer, gateway included.",
@@ -493,7 +501,7 @@ def prompt_cache():
 
         row("What breaks it"),
         lines("Lost by reason", "USD per hour that broken prefixes cost, by what broke them.",
-              [(f"{rate(LOST, APP, by='reason')} * 3600 > 0 or sum({series(LOST, APP)}) * 0", "{{reason}}")], "currencyUSD", stack=True, bars=True),
+              [(happened(f"{rate(LOST, APP, by='reason')} * 3600", "reason", series(LOST, APP)), "{{reason}}")], "currencyUSD", stack=True, bars=True),
         table("Culprits", "Losses in the range that is shown. `prefixgate audit` names the place in the prompt.",
               f"topk(20, {named(total(LOST, APP, by='app, reason'))})", "currencyUSD", {"app": "Application", "reason": "Reason", "Value": "Lost"},
               data_links=[dash("Only this application", "prompt-cache", "&var-app=${__data.fields.Application}")]),
@@ -524,18 +532,18 @@ def loops_and_caps():
 
         row("Loops"),
         lines("Loops by detector", "same_call: the same call fails alike. same_error: one tool, the same error. cycle: calls that take turns. no_progress: the same result again.",
-              [(f"sum by (detector) (increase(prefixgate_loops_total[$__rate_interval]))", "{{detector}}")], bars=True, stack=True, steps=(GREEN, (1, RED))),
+              [("sum by (detector) (increase(prefixgate_loops_total[$__rate_interval]))", "{{detector}}")], bars=True, stack=True, steps=(GREEN, (1, RED))),
         lines("Loops by what was done", "warn: told. hint: a text for the model. block: refused. answer: the turn was ended.",
-              [(f"sum by (action) (increase(prefixgate_loops_total[$__rate_interval]))", "{{action}}")], bars=True, stack=True),
+              [("sum by (action) (increase(prefixgate_loops_total[$__rate_interval]))", "{{action}}")], bars=True, stack=True),
         lines("Tool calls", "Calls a second by how they stand: asked, then ok, failed, unanswered or incomplete; undeclared and invalid_input besides.",
               [(rate("prefixgate_tool_calls_total", by="status"), "{{status}}")], "cps"),
         lines("Hints", "Texts that were put into a history because of a loop.", [("sum(increase(prefixgate_hints_total[$__rate_interval]))", "hints")], bars=True),
 
         row("Caps"),
         lines("Refusals by cap", "Requests that a cap refused, and in which scope: of a run, of unnamed requests of a key in a day, of a key in a day.",
-              [("sum by (cap, scope) (increase(prefixgate_cap_refusals_total[$__rate_interval])) > 0 or sum(prefixgate_cap_refusals_total) * 0", "{{cap}} {{scope}}")], bars=True, stack=True),
+              [(happened("sum by (cap, scope) (increase(prefixgate_cap_refusals_total[$__rate_interval]))", "cap", "prefixgate_cap_refusals_total"), "{{cap}} {{scope}}")], bars=True, stack=True),
         lines("Shares of caps that were reached", "Runs and keys that came to a share of a cap for the first time, in per cent.",
-              [("sum by (cap, level) (increase(prefixgate_cap_levels_total[$__rate_interval])) > 0 or sum(prefixgate_cap_levels_total) * 0", "{{cap}} {{level}} %")], bars=True, stack=True),
+              [(happened("sum by (cap, level) (increase(prefixgate_cap_levels_total[$__rate_interval]))", "cap", "prefixgate_cap_levels_total"), "{{cap}} {{level}} %")], bars=True, stack=True),
         lines("Books of the caps", "Times that the shared books could not be reached, by gateway.",
               [("sum by (instance) (increase(prefixgate_ledger_unavailable_total[$__rate_interval]))", "{{instance}}")], bars=True, steps=(GREEN, (1, RED))),
         lines("Alerts to webhooks", "Alerts that the gateways send by themselves, by what became of them.",
@@ -593,11 +601,11 @@ def gateway_health():
         table("Versions and settings", "What each gateway runs and how it is set up.",
               "prefixgate_config_info * on (instance, job) group_left (version) prefixgate_build_info", "string",
               {"instance": "Gateway", "version": "Version", "cache": "Cache", "loops": "Loops", "caps": "Caps", "clickhouse": "ClickHouse", "otlp": "OTLP",
-               "capture": "Capture", "webhooks": "Webhooks", "Value": "Is"}, drop=("job", "__name__")),
+               "capture": "Capture", "webhooks": "Webhooks"}, drop=("job", "__name__", "Value")),
 
         row("Records"),
         lines("Written and lost", "Records a second into the gateways' own trace databases, and those that were lost, by reason.",
-              [(rate("prefixgate_records_written_total"), "written"), (f"{rate('prefixgate_records_dropped_total', by='reason')} > 0 or sum(prefixgate_records_dropped_total) * 0", "lost {{reason}}")], "cps"),
+              [(rate("prefixgate_records_written_total"), "written"), (happened(rate("prefixgate_records_dropped_total", by="reason"), "reason", "prefixgate_records_dropped_total"), "lost {{reason}}")], "cps"),
         lines("Remote stores", "1 when the store took the last delivery, 0 when not.", [("prefixgate_remote_up", "{{instance}} {{store}}")], "short", maximum=1),
         lines("Records that wait", "In the spool on disk, by store.", [("sum by (instance, store) (prefixgate_spool_records)", "{{instance}} {{store}}")]),
         lines("Spool in use", "Share of the bytes that the spool may take. At 1 records are lost.",

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use prefixgate::export::prometheus::render;
 
 use super::{Scene, with_stores};
+use crate::support::eventually;
 use crate::support::prometheus::root;
 
 /// Type and labels of families by name.
@@ -137,7 +138,7 @@ async fn the_reference_says_what_is_exposed_and_nothing_else() {
     scene.round().await;
     // The last accounts are closed after their answers have left.
     let refused = [r#"outcome="upstream_unreachable""#];
-    crate::support::eventually("all is counted", async || {
+    eventually("all is counted", async || {
         let dead = scene
             .gateway
             .metric("prefixgate_requests_total", &refused)

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
@@ -39,8 +40,10 @@ fn rules(kind: &str) -> BTreeMap<String, Value> {
 }
 
 /// Names of the series that recording rules make.
-pub fn recorded() -> BTreeSet<String> {
-    rules("record").into_keys().collect()
+pub fn recorded() -> &'static BTreeSet<String> {
+    static NAMES: LazyLock<BTreeSet<String>> =
+        LazyLock::new(|| rules("record").into_keys().collect());
+    &NAMES
 }
 
 /// Fails for a metric that neither the gateway nor a rule makes.
