@@ -73,7 +73,8 @@ fn answer(
         "/metrics" => {
             let m = &shared.metrics;
             let gauge = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-            m.records(shared.recorder.written(), shared.recorder.dropped());
+            let recorder = &shared.recorder;
+            m.records(recorder.written(), |reason| recorder.dropped_for(reason));
             m.threads.set(gauge(shared.registry.threads() as u64));
             match prometheus::render(m) {
                 Ok(text) => text_response(StatusCode::OK, prometheus::CONTENT_TYPE, text),

@@ -112,6 +112,7 @@ impl Gateway {
         let engine = state::load(&config, clock.utc_ms());
         let prices = PriceBook::new(&config.prices).context("the price data is not usable")?;
         let metrics = Metrics::new(&config.app_labels).context("the metric set is not usable")?;
+        metrics.announce(&config);
         let router = Router::new(&config.upstreams).context("no upstream is configured")?;
 
         let listener = bind(config.listen, "server.listen").await?;

@@ -2,18 +2,28 @@
 //! program, and at most [`MAX_MODEL_LABELS`] models that the price data knows.
 
 use std::collections::HashSet;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
 
 use prometheus::{
-    CounterVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+    CounterVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Opts, Registry,
 };
 
 use self::cache::Cache;
 use self::guard::Guard;
-use super::{Inspection, Outcome, RequestKind, TurnRecord};
+use self::process::Process;
+use self::remote::Remote;
+pub use self::remote::{REMOTE_DROPS, REMOTE_STORES, RemoteStats};
+use self::runs::Runs;
+use super::{DropReason, Inspection, Outcome, RequestKind, TurnRecord};
 
 mod cache;
 mod guard;
+mod process;
+mod remote;
+mod runs;
+mod setup;
 #[cfg(test)]
 mod tests;
 
@@ -21,13 +31,18 @@ mod tests;
 pub const MAX_MODEL_LABELS: usize = 64;
 /// The label of everything that is not in a bounded set.
 pub const OTHER: &str = "other";
+/// The label of requests that name no application.
+pub const NO_APP: &str = "";
 
 const SECONDS: [f64; 14] = [
     0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0,
 ];
-const OVERHEAD_SECONDS: [f64; 10] = [
-    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25,
+const OVERHEAD_SECONDS: [f64; 13] = [
+    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
 ];
+/// Classes of errors of an upstream: that it was asked too much (429), that the request was wrong, that
+/// it failed, and that it failed inside of a stream that had begun well.
+const ERROR_CLASSES: [&str; 4] = ["429", "4xx", "5xx", "in_stream"];
 
 /// All metrics of a gateway.
 #[derive(Debug)]
@@ -50,8 +65,13 @@ pub struct Metrics {
     warnings: IntCounterVec,
     upstream_errors: IntCounterVec,
     calls: IntCounterVec,
+    retries: IntCounterVec,
+    threads_started: IntCounterVec,
+    runs: Runs,
     cache: Cache,
     guard: Guard,
+    remote: Remote,
+    config_info: IntGaugeVec,
     /// Requests under way.
     pub in_flight: IntGauge,
     /// Open client connections.
@@ -61,7 +81,9 @@ pub struct Metrics {
     /// Records that reached the store.
     records_written: IntCounter,
     /// Records that did not, since the queue was full or the store refused.
-    records_dropped: IntCounter,
+    records_dropped: IntCounterVec,
+    /// Held while counts of others are taken over: two scrapes at once must not do it twice.
+    taking_over: Mutex<()>,
     models: RwLock<HashSet<Arc<str>>>,
     apps: Vec<String>,
 }
@@ -179,7 +201,7 @@ impl Metrics {
             )?,
             upstream_errors: counter(
                 "prefixgate_upstream_errors_total",
-                "Error answers of the upstream by status class",
+                "Errors of the upstream by class: 429, other 4xx, 5xx, in_stream after a good status",
                 &["upstream", "class"],
             )?,
             calls: counter(
@@ -188,6 +210,18 @@ impl Metrics {
                  undeclared and invalid_input besides",
                 &["status"],
             )?,
+            retries: counter(
+                "prefixgate_retries_total",
+                "Turns that repeat the request before them, since the client tried again",
+                &["upstream"],
+            )?,
+            threads_started: counter(
+                "prefixgate_threads_started_total",
+                "Conversation threads that began, by who began them: main for the user's, sub for \
+                 those of sub-agents",
+                &["agent"],
+            )?,
+            runs: Runs::new()?,
             cache: Cache {
                 verdicts: counter(
                     "prefixgate_cache_verdicts_total",
@@ -197,12 +231,12 @@ impl Metrics {
                 lost_tokens: counter(
                     "prefixgate_cache_lost_tokens_total",
                     "Tokens that were in the cache and were not read, by reason",
-                    &["reason"],
+                    &["app", "reason"],
                 )?,
                 lost_usd: money(
                     "prefixgate_cache_lost_usd_total",
                     "What those cost more than reading them would have, in USD",
-                    &["reason"],
+                    &["app", "reason"],
                 )?,
                 duplicates: plain(
                     "prefixgate_cache_duplicate_writes_total",
@@ -225,14 +259,18 @@ impl Metrics {
                 )?,
             },
             guard: Guard::new(&registry)?,
+            remote: Remote::new(&registry)?,
+            config_info: setup::info()?,
             in_flight: gauge("prefixgate_requests_in_flight", "Requests under way")?,
             connections: gauge("prefixgate_client_connections", "Open client connections")?,
             threads: gauge("prefixgate_threads", "Conversation threads remembered")?,
             records_written: plain("prefixgate_records_written_total", "Records stored")?,
-            records_dropped: plain(
+            records_dropped: counter(
                 "prefixgate_records_dropped_total",
-                "Records lost: the queue was full, or the store refused them",
+                "Records that are not in the trace database of this gateway, by reason",
+                &["reason"],
             )?,
+            taking_over: Mutex::default(),
             models: RwLock::default(),
             apps: apps.to_vec(),
             registry: registry.clone(),
@@ -245,6 +283,9 @@ impl Metrics {
         let build = IntGauge::with_opts(build)?;
         build.set(1);
         registry.register(Box::new(build))?;
+        registry.register(Box::new(metrics.config_info.clone()))?;
+        registry.register(Box::new(metrics.runs.clone()))?;
+        registry.register(Box::new(Process::new()?))?;
         Ok(metrics)
     }
 
@@ -254,13 +295,21 @@ impl Metrics {
         &self.registry
     }
 
-    /// Takes over what the recorder has counted.
-    pub fn records(&self, written: u64, dropped: u64) {
-        let catch_up = |metric: &IntCounter, count: u64| {
-            metric.inc_by(count.saturating_sub(metric.get()));
-        };
+    /// Takes over what the recorder has counted: what was written, and what was dropped for each
+    /// reason.
+    pub fn records(&self, written: u64, dropped: impl Fn(DropReason) -> u64) {
+        let _alone = self.alone();
         catch_up(&self.records_written, written);
-        catch_up(&self.records_dropped, dropped);
+        for reason in DropReason::ALL {
+            let metric = self.records_dropped.with_label_values(&[reason.as_str()]);
+            catch_up(&metric, dropped(reason));
+        }
+    }
+
+    fn alone(&self) -> MutexGuard<'_, ()> {
+        self.taking_over
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a finished request. `model` is its label in the price data, if it has one.
@@ -269,10 +318,13 @@ impl Metrics {
         self.requests
             .with_label_values(&[upstream, r.kind.as_str(), r.outcome.as_str()])
             .inc();
-        if let Some(status) = r.status.filter(|s| *s >= 400)
-            && matches!(r.outcome, Outcome::UpstreamError)
-        {
-            let class = if status < 500 { "4xx" } else { "5xx" };
+        if matches!(r.outcome, Outcome::UpstreamError) {
+            let class = match r.status {
+                Some(429) => "429",
+                Some(400..500) => "4xx",
+                Some(500..) => "5xx",
+                _ => "in_stream",
+            };
             self.upstream_errors
                 .with_label_values(&[upstream, class])
                 .inc();
@@ -287,7 +339,17 @@ impl Metrics {
         if r.kind != RequestKind::Turn {
             return;
         }
-        self.cache.turn(r);
+        self.cache.turn(r, app);
+        self.runs.heard_of(&r.run_id, Instant::now());
+        if r.attempt > 1 {
+            self.retries.with_label_values(&[upstream]).inc();
+        } else if r.turn == 1 && r.outcome.forwarded() {
+            let agent = match (&r.parent_thread, &r.parent_agent) {
+                (None, None) => "main",
+                _ => "sub",
+            };
+            self.threads_started.with_label_values(&[agent]).inc();
+        }
         self.turns
             .with_label_values(&[upstream, &model, app, r.outcome.as_str()])
             .inc();
@@ -395,7 +457,7 @@ impl Metrics {
 
     fn app_label<'a>(&'a self, app: Option<&str>) -> &'a str {
         match app {
-            None => "",
+            None => NO_APP,
             Some(app) => self
                 .apps
                 .iter()
@@ -403,6 +465,11 @@ impl Metrics {
                 .map_or(OTHER, String::as_str),
         }
     }
+}
+
+/// Brings a counter up to a count that is kept elsewhere. Not for two threads at once.
+fn catch_up(metric: &IntCounter, count: u64) {
+    metric.inc_by(count.saturating_sub(metric.get()));
 }
 
 #[expect(

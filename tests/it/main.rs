@@ -11,6 +11,7 @@ mod cli_config;
 mod docker;
 mod guard;
 mod policies;
+mod prometheus;
 mod replay;
 mod shared_books;
 mod support;

@@ -22,17 +22,22 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    pub(super) fn turn(&self, r: &TurnRecord) {
+    /// What the audit says of a turn of an application, by its label.
+    pub(super) fn turn(&self, r: &TurnRecord, app: &str) {
         if let Some(verdict) = &r.cache.verdict {
             let reason = verdict.reason.map_or(NONE, Reason::as_str);
             self.verdicts
                 .with_label_values(&[verdict.status.as_str(), reason])
                 .inc();
             if let Some(lost) = verdict.lost_tokens.filter(|n| *n > 0) {
-                self.lost_tokens.with_label_values(&[reason]).inc_by(lost);
+                self.lost_tokens
+                    .with_label_values(&[app, reason])
+                    .inc_by(lost);
             }
             if let Some(lost) = verdict.lost_pico.filter(|n| *n > 0) {
-                self.lost_usd.with_label_values(&[reason]).inc_by(usd(lost));
+                self.lost_usd
+                    .with_label_values(&[app, reason])
+                    .inc_by(usd(lost));
             }
         }
         if r.cache.duplicate_of.is_some() {

@@ -11,20 +11,20 @@ use crate::guard::loops::{Action, Detector};
 /// Levels that get a label of their own; later ones share `other`. Levels come from the settings.
 const MAX_LEVEL_LABELS: usize = 10;
 /// Words of [`crate::guard::caps::Scope`] in records.
-const SCOPES: [&str; 3] = ["run", "unnamed", "key"];
+pub(super) const SCOPES: [&str; 3] = ["run", "unnamed", "key"];
 /// What becomes of an alert.
-const RESULTS: [&str; 3] = ["sent", "failed", "dropped"];
+pub(super) const RESULTS: [&str; 3] = ["sent", "failed", "dropped"];
 
 /// Loops, caps and alerts. Words that are not in their set are counted as `other`.
 #[derive(Debug)]
 pub(super) struct Guard {
-    loops: IntCounterVec,
-    refusals: IntCounterVec,
-    levels: IntCounterVec,
+    pub(super) loops: IntCounterVec,
+    pub(super) refusals: IntCounterVec,
+    pub(super) levels: IntCounterVec,
     unenforced: IntCounter,
     hints: IntCounter,
     ledger_unavailable: IntCounter,
-    alerts: IntCounterVec,
+    pub(super) alerts: IntCounterVec,
     /// Levels that have a label.
     known_levels: Mutex<Vec<u32>>,
 }
@@ -78,7 +78,8 @@ impl Guard {
         })
     }
 
-    fn level_label(&self, level: u32) -> String {
+    /// The label of a level, in per cent.
+    pub(super) fn level_label(&self, level: u32) -> String {
         let mut known = self
             .known_levels
             .lock()

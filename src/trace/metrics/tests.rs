@@ -1,6 +1,9 @@
+use std::time::Duration;
+
 use uuid::Uuid;
 
 use super::*;
+use crate::config::{Config, Otlp};
 use crate::prompt_cache::verdict::{Reason, Status, Verdict};
 
 fn text(metrics: &Metrics) -> String {
@@ -61,8 +64,8 @@ fn verdicts_and_losses_have_words_of_ours_as_labels() {
     for line in [
         r#"prefixgate_cache_verdicts_total{reason="tools",status="partial"} 2"#,
         r#"prefixgate_cache_verdicts_total{reason="none",status="hit"} 1"#,
-        r#"prefixgate_cache_lost_tokens_total{reason="tools"} 4000"#,
-        r#"prefixgate_cache_lost_usd_total{reason="tools"} 0.5"#,
+        r#"prefixgate_cache_lost_tokens_total{app="",reason="tools"} 4000"#,
+        r#"prefixgate_cache_lost_usd_total{app="",reason="tools"} 0.5"#,
         "prefixgate_cache_duplicate_writes_total 1",
         r#"prefixgate_native_diagnosis_total{agrees="yes"} 1"#,
         r#"prefixgate_native_diagnosis_total{agrees="no"} 1"#,
@@ -162,4 +165,196 @@ fn at_most_ten_levels_of_a_cap_have_a_label() {
         assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
     }
     assert!(!text.contains(r#"level="11""#) && !text.contains(r#"level="12""#));
+}
+
+#[test]
+fn what_alerts_ask_for_is_there_at_zero_and_stays_bounded() {
+    let metrics = Metrics::new(&["batch".to_owned()]).unwrap();
+    let mut config = Config::embedded("nowhere".into());
+    config.otlp = Some(Otlp::at("http://127.0.0.1:4318/v1/traces".parse().unwrap()));
+    config.caps.run.turns = Some(9);
+    metrics.announce(&config);
+    let text = text(&metrics);
+    for line in [
+        r#"prefixgate_requests_total{kind="turn",outcome="upstream_cut",upstream="openai"} 0"#,
+        r#"prefixgate_upstream_errors_total{class="429",upstream="anthropic"} 0"#,
+        r#"prefixgate_unpriced_turns_total{model="other",upstream="anthropic"} 0"#,
+        r#"prefixgate_cache_lost_usd_total{app="batch",reason="tools"} 0"#,
+        r#"prefixgate_cache_lost_usd_total{app="",reason="expired"} 0"#,
+        r#"prefixgate_loops_total{action="warn",detector="same_call"} 0"#,
+        r#"prefixgate_cap_refusals_total{cap="usd",scope="key"} 0"#,
+        r#"prefixgate_cap_levels_total{cap="turns",level="80"} 0"#,
+        r#"prefixgate_records_dropped_total{reason="disk_full"} 0"#,
+        r#"prefixgate_alerts_total{result="failed"} 0"#,
+        r#"prefixgate_cache_markers_total{by="refused"} 0"#,
+        r#"prefixgate_config_info{cache="fill",caps="local",capture="none",clickhouse="off",loops="warn",otlp="on",webhooks="off"} 1"#,
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
+    }
+    // Of stores that nobody has set up, nothing is said.
+    assert!(!text.contains("prefixgate_remote_up{"));
+    let series = text.lines().filter(|line| !line.starts_with('#')).count();
+    assert!(series < 400, "{series}");
+}
+
+#[test]
+fn errors_of_an_upstream_are_told_apart() {
+    let metrics = Metrics::new(&[]).unwrap();
+    for status in [Some(429), Some(400), Some(404), Some(529), Some(200)] {
+        let mut failed = record(RequestKind::Turn);
+        failed.outcome = Outcome::UpstreamError;
+        failed.status = status;
+        metrics.turn(&failed, None);
+    }
+    let text = text(&metrics);
+    for (class, count) in [("429", 1), ("4xx", 2), ("5xx", 1), ("in_stream", 1)] {
+        let line = format!(
+            r#"prefixgate_upstream_errors_total{{class="{class}",upstream="anthropic"}} {count}"#
+        );
+        assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
+    }
+}
+
+#[test]
+fn threads_are_counted_once_and_by_who_began_them() {
+    let metrics = Metrics::new(&[]).unwrap();
+    let turn = |turn, attempt, parent: Option<&str>| {
+        let mut r = record(RequestKind::Turn);
+        (r.turn, r.attempt) = (turn, attempt);
+        r.parent_thread = parent.map(Into::into);
+        r.outcome = Outcome::Ok;
+        metrics.turn(&r, None);
+    };
+    turn(1, 1, None);
+    turn(1, 2, None);
+    turn(2, 1, None);
+    turn(1, 1, Some("main"));
+    turn(2, 1, Some("main"));
+    let mut refused = record(RequestKind::Turn);
+    (refused.turn, refused.outcome) = (1, Outcome::Refused);
+    metrics.turn(&refused, None);
+    let text = text(&metrics);
+    for line in [
+        r#"prefixgate_threads_started_total{agent="main"} 1"#,
+        r#"prefixgate_threads_started_total{agent="sub"} 1"#,
+        r#"prefixgate_retries_total{upstream="anthropic"} 1"#,
+        "prefixgate_runs_active 1",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
+    }
+}
+
+#[test]
+fn a_run_that_is_silent_is_not_at_work() {
+    let runs = Runs::new().unwrap();
+    let start = Instant::now();
+    let after = |seconds| start + Duration::from_secs(seconds);
+    runs.heard_of("a", start);
+    runs.heard_of("b", after(200));
+    runs.heard_of("b", after(250));
+    assert_eq!(runs.active(after(299)), 2);
+    assert_eq!(runs.active(after(300)), 1);
+    assert_eq!(runs.active(after(550)), 0);
+    for run in 0..2 * runs::MAX_RUNS {
+        runs.heard_of(&run.to_string(), after(600));
+    }
+    assert_eq!(runs.active(after(600)), runs::MAX_RUNS);
+    // Room is made when what is there is over.
+    runs.heard_of("late", after(900));
+    assert_eq!(runs.active(after(900)), 1);
+}
+
+#[test]
+fn counts_of_a_remote_store_are_taken_over_once() {
+    let metrics = Metrics::new(&[]).unwrap();
+    let mut stats = RemoteStats {
+        waiting_records: 3,
+        waiting_bytes: 4_096,
+        limit_bytes: 1 << 30,
+        oldest_ms: Some(1_500),
+        appended: 10,
+        delivered: 5,
+        dropped: vec![("refused", 1), ("of a word they made up", 1)],
+        failures: 2,
+        up: Some(false),
+    };
+    metrics.remote("clickhouse", &stats);
+    metrics.remote("clickhouse", &stats);
+    (stats.delivered, stats.oldest_ms, stats.up) = (8, None, Some(true));
+    metrics.remote("otlp", &RemoteStats::default());
+    metrics.remote("another", &RemoteStats::default());
+    let before = text(&metrics);
+    metrics.remote("clickhouse", &stats);
+    let after = text(&metrics);
+    for (text, line) in [
+        (&before, r#"prefixgate_remote_up{store="clickhouse"} 0"#),
+        (&after, r#"prefixgate_remote_up{store="clickhouse"} 1"#),
+        (&after, r#"prefixgate_remote_up{store="otlp"} 1"#),
+        (&after, r#"prefixgate_remote_up{store="other"} 1"#),
+        (
+            &before,
+            r#"prefixgate_spool_oldest_seconds{store="clickhouse"} 1.5"#,
+        ),
+        (
+            &after,
+            r#"prefixgate_spool_oldest_seconds{store="clickhouse"} 0"#,
+        ),
+        (&after, r#"prefixgate_spool_records{store="clickhouse"} 3"#),
+        (&after, r#"prefixgate_spool_bytes{store="clickhouse"} 4096"#),
+        (
+            &after,
+            r#"prefixgate_spool_limit_bytes{store="clickhouse"} 1073741824"#,
+        ),
+        (
+            &after,
+            r#"prefixgate_spool_appended_total{store="clickhouse"} 10"#,
+        ),
+        (
+            &before,
+            r#"prefixgate_spool_delivered_total{store="clickhouse"} 5"#,
+        ),
+        (
+            &after,
+            r#"prefixgate_spool_delivered_total{store="clickhouse"} 8"#,
+        ),
+        (
+            &after,
+            r#"prefixgate_remote_failures_total{store="clickhouse"} 2"#,
+        ),
+        (
+            &after,
+            r#"prefixgate_spool_dropped_total{reason="refused",store="clickhouse"} 1"#,
+        ),
+        (
+            &after,
+            r#"prefixgate_spool_dropped_total{reason="other",store="clickhouse"} 1"#,
+        ),
+        (
+            &after,
+            r#"prefixgate_spool_dropped_total{reason="spool_full",store="otlp"} 0"#,
+        ),
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
+    }
+}
+
+#[test]
+fn two_scrapes_at_once_do_not_count_twice() {
+    let metrics = Metrics::new(&[]).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for written in 0..2_000 {
+                    metrics.records(written, |_| written);
+                }
+            });
+        }
+    });
+    let text = text(&metrics);
+    for line in [
+        "prefixgate_records_written_total 1999",
+        r#"prefixgate_records_dropped_total{reason="closed"} 1999"#,
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
+    }
 }

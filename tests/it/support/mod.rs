@@ -4,6 +4,7 @@
 
 pub mod client;
 pub mod gateway;
+pub mod prometheus;
 pub mod redis;
 pub mod upstream;
 pub mod world;
