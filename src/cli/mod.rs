@@ -17,6 +17,7 @@ pub mod report;
 pub mod run;
 pub mod serve;
 pub mod sim;
+pub mod spool;
 
 /// Exit code for wrong usage or configuration.
 pub const EXIT_USAGE: u8 = 2;
@@ -51,6 +52,8 @@ pub enum Command {
     Check(check::Args),
     /// Send a test alert to every webhook
     Alert(alert::Args),
+    /// Show, queue again or give up what waits on disk for ClickHouse and OTLP
+    Spool(spool::Args),
     /// Run the simulated provider
     Sim(sim::Args),
 }
@@ -68,6 +71,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Doctor(args) => doctor::main(args),
         Command::Check(args) => check::main(args),
         Command::Alert(args) => alert::main(args),
+        Command::Spool(args) => spool::main(args),
         Command::Sim(args) => sim::main(args),
     };
     result.unwrap_or_else(|error| {

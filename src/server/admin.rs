@@ -16,13 +16,15 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use super::{ACCEPT_PAUSE, HEAD_TIMEOUT};
+use super::{ACCEPT_PAUSE, HEAD_TIMEOUT, remotes as stores};
 use crate::export::prometheus;
+use crate::spool::Progress;
 use crate::proxy::Shared;
 
 pub(super) async fn serve(
     listener: TcpListener,
     shared: Arc<Shared>,
+    remotes: Arc<[Progress]>,
     proxy: SocketAddr,
     stopped: watch::Receiver<bool>,
 ) {
@@ -31,10 +33,10 @@ pub(super) async fn serve(
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let (shared, stopped) = (shared.clone(), stopped.clone());
+        let (shared, stopped, remotes) = (shared.clone(), stopped.clone(), remotes.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             let draining = *stopped.borrow();
-            let response = answer(&request, &shared, proxy, draining);
+            let response = answer(&request, &shared, &remotes, proxy, draining);
             async move { Ok::<_, Infallible>(response) }
         });
         // Ends with its client; the task that accepts is aborted at shutdown.
@@ -54,6 +56,7 @@ pub(super) async fn serve(
 fn answer(
     request: &Request<Incoming>,
     shared: &Shared,
+    remotes: &[Progress],
     proxy: SocketAddr,
     draining: bool,
 ) -> Response<Full<Bytes>> {
@@ -75,6 +78,10 @@ fn answer(
             let gauge = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
             let recorder = &shared.recorder;
             m.records(recorder.written(), |reason| recorder.dropped_for(reason));
+            for progress in remotes {
+                let limit = shared.config.spool.max_bytes;
+                m.remote(progress.store(), &stores::stats(progress, limit));
+            }
             m.threads.set(gauge(shared.registry.threads() as u64));
             match prometheus::render(m) {
                 Ok(text) => text_response(StatusCode::OK, prometheus::CONTENT_TYPE, text),

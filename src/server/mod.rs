@@ -2,6 +2,7 @@
 
 mod admin;
 mod framing;
+pub(crate) mod remotes;
 mod state;
 mod workers;
 
@@ -23,6 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
+use self::remotes::Remotes;
 use self::framing::{HeadTap, Tapped};
 use self::workers::Workers;
 use crate::clock::Clock;
@@ -76,6 +78,7 @@ pub struct Gateway {
     state_task: JoinHandle<()>,
     alerts: Option<Sending>,
     recorder: Option<RecorderHandle>,
+    remotes: Option<Remotes>,
     /// Held while this gateway uses its data directory; the system lets go of it with the process.
     _lock: File,
 }
@@ -120,11 +123,12 @@ impl Gateway {
         let proxy = listener.local_addr()?;
         let admin = admin_listener.local_addr()?;
 
+        let (outlets, spools) = remotes::open(&config, &clock)?;
         let retention = Retention {
             days: config.retention_days,
             bytes: config.retention_bytes,
         };
-        let (recorder, handle) = trace::start(store, Vec::new(), config.record_queue, retention)
+        let (recorder, handle) = trace::start(store, outlets, config.record_queue, retention)
             .context("the recorder's thread cannot be started")?;
         let seeds = StoreSeeds::new(config.data_dir.clone(), config.caps.zone.clone());
         let levels = config.alerts.cap_levels.clone();
@@ -145,6 +149,8 @@ impl Gateway {
         } else {
             (AlertSender::default(), None)
         };
+        let client = upstream::clients(&config)?.pooled;
+        let remotes = remotes::start(spools, &config, &told, client, &clock);
         let shared = Arc::new(Shared {
             router,
             budget: Budget::new(
@@ -173,7 +179,13 @@ impl Gateway {
         let (stop, stopped) = watch::channel(false);
         let workers = Workers::start(&shared)?;
         let proxy_task = tokio::spawn(accept(listener, workers, stopped.clone()));
-        let admin_task = tokio::spawn(admin::serve(admin_listener, shared.clone(), proxy, stopped));
+        let admin_task = tokio::spawn(admin::serve(
+            admin_listener,
+            shared.clone(),
+            remotes.progress.clone(),
+            proxy,
+            stopped,
+        ));
         let state_task = tokio::spawn(state::keep(shared.clone()));
         if shared.config.keep_warm_max_micro_usd > 0 {
             let pinger = Pinger {
@@ -197,6 +209,7 @@ impl Gateway {
             state_task,
             alerts,
             recorder: Some(handle),
+            remotes: Some(remotes),
             _lock: lock,
         })
     }
@@ -256,6 +269,10 @@ impl Gateway {
             if let Err(error) = closed {
                 tracing::error!(%error, "the recorder did not close");
             }
+        }
+        // Now that everything lies in the spools.
+        if let Some(remotes) = self.remotes.take() {
+            remotes.finish().await;
         }
     }
 }

@@ -6,23 +6,11 @@ use super::{Metrics, OTHER, catch_up};
 
 /// Remote stores that get a label of their own.
 pub const REMOTE_STORES: [&str; 2] = ["clickhouse", "otlp"];
-/// Why a record never reaches its remote store.
-///
-/// `spool_full`: the spool was at its limit; `disk_full` and `disk_failed`: it could not be written;
-/// `too_large`: larger than a spool takes; `damaged`: unreadable when it was its turn; `refused`: the
-/// store will never take it, it was set aside; `erased`: somebody dropped the spool.
-pub const REMOTE_DROPS: [&str; 7] = [
-    "spool_full",
-    "disk_full",
-    "disk_failed",
-    "too_large",
-    "damaged",
-    "refused",
-    "erased",
-];
+/// Why a record never reaches its remote store: the words of [`crate::spool::Reason`].
+pub const REMOTE_DROPS: [&str; 5] = ["full", "disk", "damaged", "refused", "discarded"];
 
-/// What became of the records for one remote store, as its spool and its forwarder know it. All
-/// counts are since the start of this process.
+/// What became of the records for one remote store, as its spool and its forwarder know it. Counts of
+/// records go on over restarts, with the spool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RemoteStats {
     /// Records that wait.

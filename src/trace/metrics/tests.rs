@@ -331,7 +331,7 @@ fn counts_of_a_remote_store_are_taken_over_once() {
         ),
         (
             &after,
-            r#"prefixgate_spool_dropped_total{reason="spool_full",store="otlp"} 0"#,
+            r#"prefixgate_spool_dropped_total{reason="full",store="otlp"} 0"#,
         ),
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
