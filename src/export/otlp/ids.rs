@@ -161,7 +161,7 @@ mod tests {
         let record = Uuid::from_u128(7);
         assert_eq!(
             traceparent(record, "run-1", None, 1_000_000),
-            "00-TRACE-SPAN-01"
+            "00-fd119a13126e94516483f5996e5d5748-85b4ea0b655eb36f-01"
         );
         assert_ne!(trace_of_run("run-1"), trace_of_run("run-2"));
         assert_ne!(span_of_thread("a", "bc"), span_of_thread("ab", "c"));
