@@ -106,7 +106,7 @@ pub fn spans(entries: &[Entry], naming: &Naming) -> Vec<Span> {
     let mut spans = std::mem::take(&mut plan.spans);
     tree.commit(plan);
     spans.extend(tree.due(0, 0, true).into_iter().map(|(_, span)| span));
-    spans
+    newest(spans)
 }
 
 impl Tree {
@@ -142,7 +142,7 @@ impl Tree {
                 Entry::Turn(_) | Entry::Result(_) => {}
             }
         }
-        plan.keep_newest();
+        plan.spans = newest(std::mem::take(&mut plan.spans));
         plan
     }
 
@@ -356,24 +356,33 @@ impl Tree {
         self.open(plan, agent, turn.parent_thread.as_deref(), times, now_ms);
     }
 
-    /// Opens or extends the span of a thread, its run, and what is known between them.
+    /// Opens or extends the span of a thread and those above it. What stands above is opened as well
+    /// when nothing is known of it, as after a restart: a span whose parent never comes is lost in
+    /// most displays.
     fn open(&self, plan: &mut Plan, agent: Agent, parent: Option<&str>, times: Times, now_ms: i64) {
-        let key = (agent.run.clone(), agent.thread.clone());
-        let main = (agent.run.clone(), MAIN.to_owned());
-        if agent.thread != MAIN && !plan.open.contains_key(&main) {
-            let run = Agent {
-                thread: MAIN.to_owned(),
-                agent: None,
-                ..agent.clone()
-            };
-            let open = self.open.get(&main).cloned();
-            let open = open.unwrap_or_else(|| Open::new(run, None, times, now_ms));
-            plan.open.insert(main, open);
+        let (run, thread) = (agent.run.clone(), agent.thread.clone());
+        let above = parent.filter(|parent| *parent != thread && thread != MAIN);
+        for above in [Some(MAIN), above].into_iter().flatten() {
+            let key = (run.clone(), above.to_owned());
+            if above != thread && !plan.open.contains_key(&key) {
+                let known = self.open.get(&key).cloned();
+                let open = known.unwrap_or_else(|| {
+                    let agent = Agent {
+                        thread: above.to_owned(),
+                        agent: None,
+                        ..agent.clone()
+                    };
+                    Open::new(agent, None, times, now_ms)
+                });
+                plan.open.insert(key, open);
+            }
         }
+        let key = (run.clone(), thread.clone());
         let known = plan.open.get(&key).or_else(|| self.open.get(&key)).cloned();
         let mut open = known.unwrap_or_else(|| Open::new(agent.clone(), parent, times, now_ms));
         open.learn(&agent, parent);
-        let (run, thread) = key.clone();
+        // All of it: which thread stands above may have become known only now.
+        let times = covering(open.times, times);
         plan.open.insert(key, open);
         self.extend(plan, &run, &thread, times, now_ms);
     }
@@ -392,7 +401,7 @@ impl Tree {
                 at = (key.1 != MAIN).then(|| MAIN.to_owned());
                 continue;
             };
-            open.times = (open.times.0.min(times.0), open.times.1.max(times.1));
+            open.times = covering(open.times, times);
             open.touched_ms = open.touched_ms.max(now_ms);
             open.dirty = true;
             at = open.above().map(str::to_owned);
@@ -461,23 +470,17 @@ impl Open {
     }
 }
 
-impl Plan {
-    /// A tool call may come twice in a batch, as it stood first and as it stands now.
-    fn keep_newest(&mut self) {
-        let mut newest: HashMap<&[u8], usize> = HashMap::new();
-        for (index, span) in self.spans.iter().enumerate() {
-            newest.insert(&span.span_id, index);
-        }
-        if newest.len() == self.spans.len() {
-            return;
-        }
-        let mut kept: Vec<usize> = newest.into_values().collect();
-        kept.sort_unstable();
-        self.spans = kept
-            .into_iter()
-            .map(|index| self.spans[index].clone())
-            .collect();
+/// Of spans with the same id the newest: a tool call may come twice in a batch, as it stood first and
+/// as it stands now.
+fn newest(spans: Vec<Span>) -> Vec<Span> {
+    let mut last: HashMap<Vec<u8>, usize> = HashMap::with_capacity(spans.len());
+    for (index, span) in spans.iter().enumerate() {
+        last.insert(span.span_id.clone(), index);
     }
+    let kept = spans.into_iter().enumerate();
+    kept.filter(|(index, span)| last.get(&span.span_id) == Some(index))
+        .map(|(_, span)| span)
+        .collect()
 }
 
 /// Requests to a model are sent, those of our own that keep a prefix warm among them, since they
@@ -493,7 +496,15 @@ fn may_be_retried(turn: &TurnRecord) -> bool {
         Outcome::UpstreamError | Outcome::UpstreamUnreachable | Outcome::UpstreamCut
     );
     let lasting = matches!(turn.status, Some(400..=407 | 410..=428));
-    failed && !lasting && turn.kind == RequestKind::Turn && turn.usage == Usage::default()
+    failed
+        && !lasting
+        && turn.kind == RequestKind::Turn
+        && turn.usage == Usage::default()
+        && ids::is_placed(&turn.run_id)
+}
+
+fn covering(one: Times, other: Times) -> Times {
+    (one.0.min(other.0), one.1.max(other.1))
 }
 
 /// A child begins no earlier than its parent, whatever two clocks said.

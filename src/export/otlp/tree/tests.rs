@@ -427,6 +427,24 @@ fn the_span_of_a_run_is_sent_when_it_is_silent_and_again_when_it_goes_on() {
 }
 
 #[test]
+fn after_a_restart_a_sub_agent_still_has_parents() {
+    let mut sub = turn("run-1", "t7", 3, 5);
+    sub.parent_thread = Some("Explore".into());
+    let mut parent = turn("run-1", "Explore", 2, 9);
+    parent.agent = Some("Explore".into());
+    let all = spans(&[of(&sub), of(&parent)], &naming());
+    let explore = named(&all, "invoke_agent Explore");
+    let run = named(&all, "invoke_agent");
+    assert_eq!(
+        named(&all, "invoke_agent t7").parent_span_id,
+        explore.span_id
+    );
+    assert_eq!(explore.parent_span_id, run.span_id);
+    assert_eq!(explore.start_time_unix_nano, nanos(T + 5_000));
+    assert_eq!(all.len(), 5);
+}
+
+#[test]
 fn what_is_kept_is_bounded_and_what_has_to_go_is_sent() {
     let mut tree = Tree::new(naming());
     for n in 0..OPEN_SPANS + 3 {

@@ -6,21 +6,18 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// A record; what cannot change when it comes again follows from its id.
 fn record() -> impl Strategy<Value = TurnRecord> {
+    const THREADS: [&str; 4] = ["main", "a", "b", "c"];
+    const RUNS: [&str; 4] = ["", crate::run::UNPLACED, "run-1", "run-2"];
     let place = (
-        0..12_u128,
-        0..4_u8,
-        0..4_u8,
-        prop::option::of(0..4_u8),
+        0..64_usize,
+        prop::option::of(0..4_usize),
         0..4_u32,
         1..4_u32,
     );
-    let outcome = (
-        0..Outcome::ALL.len(),
-        prop::option::of(100..600_u16),
-        any::<bool>(),
-        any::<bool>(),
-    );
+    let status = prop::option::of(100..600_u16);
+    let outcome = (0..Outcome::ALL.len(), status, any::<bool>());
     let numbers = (
         prop_oneof![-5..50_000_i64, any::<i64>()],
         prop_oneof![0..5_000_000_u64, any::<u64>()],
@@ -28,20 +25,20 @@ fn record() -> impl Strategy<Value = TurnRecord> {
         prop::option::of(any::<u64>()),
     );
     (place, outcome, numbers, ".{0,4}").prop_map(|(place, outcome, numbers, model)| {
-        let (id, run, thread, parent, n, attempt) = place;
-        let (index, status, client, used) = outcome;
+        let (id, parent, n, attempt) = place;
+        let (index, status, used) = outcome;
         let (start, duration, tokens, cost) = numbers;
         let mut turn = turn("", MAIN, n, 0);
-        turn.id = Uuid::from_u128(id);
-        turn.run_id = ["", crate::run::UNPLACED, "run-1", "run-2"][usize::from(run)].into();
-        turn.thread_id = ["main", "a", "b", "c"][usize::from(thread)].into();
-        turn.parent_thread = parent.map(|p| ["main", "a", "b", "c"][usize::from(p)].into());
+        turn.id = Uuid::from_u128(id as u128);
+        turn.run_id = RUNS[id % 4].into();
+        turn.thread_id = THREADS[id / 4 % 4].into();
+        turn.traceparent = (id / 16 == 0).then(|| CLIENT.into());
+        turn.parent_thread = parent.map(|parent| THREADS[parent].into());
         turn.attempt = attempt;
         turn.outcome = Outcome::ALL[index];
         turn.status = status;
         turn.started_ms = start;
         turn.duration_us = duration;
-        turn.traceparent = client.then(|| CLIENT.into());
         turn.usage = Usage::default();
         turn.usage.read = tokens.filter(|_| used);
         turn.cost_pico = cost;
