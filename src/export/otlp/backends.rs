@@ -14,6 +14,8 @@ pub struct Backend {
     pub resource: &'static str,
     /// It takes compressed posts.
     pub gzip: bool,
+    /// It has to be told the older names as well.
+    pub both: bool,
     /// Where metrics are posted to, if it takes them.
     pub metrics: Option<&'static str>,
     /// Spans of ours were sent to it and looked at.
@@ -28,6 +30,7 @@ pub const BACKENDS: &[Backend] = &[
         headers: "",
         resource: "",
         gzip: true,
+        both: false,
         metrics: Some("http://127.0.0.1:4318/v1/metrics"),
         tried: true,
     },
@@ -37,6 +40,7 @@ pub const BACKENDS: &[Backend] = &[
         headers: "Authorization=Basic%20${BASE64_OF_PUBLIC_AND_SECRET_KEY},x-langfuse-ingestion-version=4",
         resource: "",
         gzip: true,
+        both: false,
         metrics: None,
         tried: false,
     },
@@ -46,6 +50,7 @@ pub const BACKENDS: &[Backend] = &[
         headers: "x-api-key=${LANGSMITH_API_KEY},Langsmith-Project=${LANGSMITH_PROJECT}",
         resource: "",
         gzip: true,
+        both: false,
         metrics: None,
         tried: false,
     },
@@ -55,6 +60,7 @@ pub const BACKENDS: &[Backend] = &[
         headers: "Authorization=Bearer%20${PHOENIX_API_KEY}",
         resource: "openinference.project.name=${PROJECT}",
         gzip: true,
+        both: true,
         metrics: None,
         tried: true,
     },
@@ -64,6 +70,7 @@ pub const BACKENDS: &[Backend] = &[
         headers: "Authorization=Bearer%20${HELICONE_API_KEY}",
         resource: "",
         gzip: false,
+        both: false,
         metrics: None,
         tried: false,
     },
@@ -73,6 +80,7 @@ pub const BACKENDS: &[Backend] = &[
         headers: "dd-api-key=${DD_API_KEY},dd-otlp-source=llmobs",
         resource: "",
         gzip: true,
+        both: false,
         metrics: None,
         tried: false,
     },
@@ -82,6 +90,7 @@ pub const BACKENDS: &[Backend] = &[
         headers: "x-honeycomb-team=${HONEYCOMB_API_KEY}",
         resource: "",
         gzip: true,
+        both: false,
         metrics: Some("https://api.honeycomb.io/v1/metrics"),
         tried: false,
     },
@@ -102,6 +111,11 @@ impl Backend {
         add(
             "OTEL_EXPORTER_OTLP_COMPRESSION",
             if self.gzip { "" } else { "none" },
+        );
+        let both = "gen_ai_latest_experimental/dup";
+        add(
+            "OTEL_SEMCONV_STABILITY_OPT_IN",
+            if self.both { both } else { "" },
         );
         add(
             "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
@@ -132,6 +146,8 @@ mod tests {
             let settings = env.settings().unwrap();
             assert_eq!(settings.traces.to_string(), backend.traces);
             assert_eq!(settings.gzip, backend.gzip, "{}", backend.name);
+            let both = settings.semconv == crate::config::Semconv::Both;
+            assert_eq!(both, backend.both, "{}", backend.name);
             let headers = backend.headers.split(',').filter(|h| !h.is_empty()).count();
             assert_eq!(settings.headers.len(), headers, "{}", backend.name);
             let row = table
