@@ -78,6 +78,8 @@ pub struct Otlp {
     pub metrics_interval: Duration,
     /// Headers of each post, credentials among them.
     pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
+    /// Headers of posts of metrics where they are others, as another receiver wants them.
+    pub metrics_headers: Option<Vec<(http::HeaderName, http::HeaderValue)>>,
     /// Posts are compressed.
     pub gzip: bool,
     /// How long a post may take.
@@ -107,6 +109,7 @@ impl Otlp {
             metrics: None,
             metrics_interval: Duration::from_secs(60),
             headers: Vec::new(),
+            metrics_headers: None,
             gzip: true,
             timeout: Duration::from_secs(10),
             sample_ppm: 1_000_000,

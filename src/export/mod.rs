@@ -1,4 +1,5 @@
 //! Where counters, spans and alerts go.
 
 pub mod alerts;
+pub mod otlp;
 pub mod prometheus;

@@ -10,6 +10,7 @@ mod cache;
 mod cli_config;
 mod docker;
 mod guard;
+mod otlp;
 mod policies;
 mod prometheus;
 mod replay;
