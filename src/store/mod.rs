@@ -1,9 +1,11 @@
 //! Where records go, and the questions asked of them.
 
 mod audit;
+pub mod clickhouse;
 mod error;
 mod groups;
 mod guards;
+mod placed;
 mod questions;
 mod savings;
 mod sqlite;
@@ -13,6 +15,7 @@ pub use audit::{
     Agreement, Culprit, CulpritBy, Culprits, Disagreement, Duplicate, Duplicates, Loss, Place,
     Strikes, Sum, Unread, Unreads, Verdicts, generalised,
 };
+pub use clickhouse::ClickHouseSink;
 pub use error::StoreError;
 pub use guards::{CapSeen, LoopSeen, ToolSeen};
 pub use questions::{By, Filter, Questions, RunSummary, Spend, ThreadSummary};

@@ -16,6 +16,7 @@ use crate::trace::DropReason;
 mod ask;
 mod audit;
 mod guards;
+mod pages;
 mod retain;
 mod row;
 mod savings;
@@ -26,6 +27,7 @@ mod spent;
 pub(super) mod tests;
 mod write;
 
+pub(in crate::store) use pages::Kept;
 pub use seed::ThreadSeed;
 pub use spent::{Of, Spent};
 

@@ -5,8 +5,8 @@ use rusqlite::{Row, Statement, ToSql};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::provider::view::Ttl;
 use crate::store::StoreError;
+use crate::store::placed::PlacedJson;
 use crate::trace::{Inspection, Outcome, Placed, RequestKind, TurnRecord, intern};
 use crate::usage::Usage;
 
@@ -352,7 +352,7 @@ impl<'a, 'r> Reader<'a, 'r> {
     }
 
     /// A word of the program's own, whose list is open.
-    fn interned(&mut self) -> rusqlite::Result<Option<&'static str>> {
+    pub(super) fn interned(&mut self) -> rusqlite::Result<Option<&'static str>> {
         let word: Option<String> = self.take()?;
         Ok(word.as_deref().map(intern))
     }
@@ -373,48 +373,6 @@ impl<'a, 'r> Reader<'a, 'r> {
     fn placed(&mut self) -> rusqlite::Result<Vec<Placed>> {
         let items: Vec<PlacedJson<'static>> = self.json("markers_added")?;
         Ok(items.into_iter().map(Placed::from).collect())
-    }
-}
-
-/// [`Placed`] as JSON.
-#[derive(Serialize, Deserialize)]
-struct PlacedJson<'a> {
-    path: std::borrow::Cow<'a, str>,
-    ttl: TtlJson,
-    offset: u32,
-}
-
-#[derive(Serialize, Deserialize)]
-enum TtlJson {
-    #[serde(rename = "5m")]
-    M5,
-    #[serde(rename = "1h")]
-    H1,
-}
-
-impl<'a> From<&'a Placed> for PlacedJson<'a> {
-    fn from(placed: &'a Placed) -> Self {
-        Self {
-            path: placed.path.as_str().into(),
-            ttl: match placed.ttl {
-                Ttl::M5 => TtlJson::M5,
-                Ttl::H1 => TtlJson::H1,
-            },
-            offset: placed.offset,
-        }
-    }
-}
-
-impl From<PlacedJson<'_>> for Placed {
-    fn from(json: PlacedJson<'_>) -> Self {
-        Self {
-            path: json.path.into_owned(),
-            ttl: match json.ttl {
-                TtlJson::M5 => Ttl::M5,
-                TtlJson::H1 => Ttl::H1,
-            },
-            offset: json.offset,
-        }
     }
 }
 

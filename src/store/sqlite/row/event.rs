@@ -1,10 +1,10 @@
 //! Something that happened, as a row.
 
-use rusqlite::Statement;
+use rusqlite::{Row, Statement};
 use uuid::Uuid;
 
-use super::Binder;
-use crate::trace::EventRecord;
+use super::{Binder, Reader};
+use crate::trace::{EventKind, EventRecord};
 
 /// The columns of `events` in the order in which [`bind`] goes through them.
 const COLUMNS: &str = "id, at_ms, kind, name, run_id, thread_id, turn_id, app, scope, action, \
@@ -40,32 +40,43 @@ pub(in crate::store::sqlite) fn bind(
     Ok(())
 }
 
+/// The start of a statement whose rows [`read_with_seq`] understands.
+pub(in crate::store::sqlite) fn select_with_seq() -> String {
+    format!("SELECT {COLUMNS}, seq FROM events")
+}
+
+/// Reads a row of [`select_with_seq`]: the event, and the number of its row.
+pub(in crate::store::sqlite) fn read_with_seq(
+    row: &Row<'_>,
+) -> rusqlite::Result<(EventRecord, i64)> {
+    let mut from = Reader::new(row);
+    let event = EventRecord {
+        id: Uuid::from_bytes(from.take()?),
+        at_ms: from.take()?,
+        kind: from.word("kind", EventKind::from_word)?,
+        name: from.take()?,
+        run_id: from.take()?,
+        thread_id: from.take()?,
+        turn_id: from.id()?,
+        app: from.take()?,
+        scope: from.take()?,
+        action: from.take()?,
+        value: from.known()?,
+        limit: from.known()?,
+        level: from.take()?,
+        pico: from.known()?,
+        tools: from.json("tools")?,
+    };
+    Ok((event, from.take()?))
+}
+
 /// Every event in the order of writing: the answers are sums, and a test wants the whole.
 #[cfg(test)]
 pub(in crate::store::sqlite) fn all(
     connection: &rusqlite::Connection,
 ) -> rusqlite::Result<Vec<EventRecord>> {
-    let sql = format!("SELECT {COLUMNS} FROM events ORDER BY seq");
-    let mut statement = connection.prepare(&sql)?;
-    let events = statement.query_map([], |row| {
-        let mut from = super::Reader::new(row);
-        Ok(EventRecord {
-            id: Uuid::from_bytes(from.take()?),
-            at_ms: from.take()?,
-            kind: from.word("kind", crate::trace::EventKind::from_word)?,
-            name: from.take()?,
-            run_id: from.take()?,
-            thread_id: from.take()?,
-            turn_id: from.id()?,
-            app: from.take()?,
-            scope: from.take()?,
-            action: from.take()?,
-            value: from.known()?,
-            limit: from.known()?,
-            level: from.take()?,
-            pico: from.known()?,
-            tools: from.json("tools")?,
-        })
-    })?;
-    events.collect()
+    connection
+        .prepare(&format!("{} ORDER BY seq", select_with_seq()))?
+        .query_map([], |row| Ok(read_with_seq(row)?.0))?
+        .collect()
 }
