@@ -8,9 +8,9 @@ use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use serde_json::json;
 
+use super::report::json::time as utc;
 use super::report::show::many;
 use super::report::table::{Align, Table};
-use super::report::json::time as utc;
 use crate::config::{Config, Options};
 use crate::server::remotes::{CLICKHOUSE, OTLP, limits, spool_dir};
 use crate::spool::{self, Reason, Status};
@@ -94,7 +94,11 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
             let all = (found.iter())
                 .map(|(store, dir)| Ok((*store, look(dir)?)))
                 .collect::<anyhow::Result<Vec<_>>>()?;
-            let text = if args.json { as_json(&all)? } else { table(&all) };
+            let text = if args.json {
+                as_json(&all)?
+            } else {
+                table(&all)
+            };
             out.write_all(text.as_bytes())?;
         }
         Action::Replay => {
@@ -120,8 +124,8 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
                         many(waiting, "record")
                     );
                 }
-                let gone = spool::discard(dir)
-                    .with_context(|| format!("the spool {}", dir.display()))?;
+                let gone =
+                    spool::discard(dir).with_context(|| format!("the spool {}", dir.display()))?;
                 writeln!(out, "{store}: {} given up", many(gone, "record"))?;
             }
         }
@@ -183,7 +187,10 @@ fn table(all: &[(&str, Status)]) -> String {
             );
         }
         if status.unreadable > 0 {
-            notes += &format!("{store}: {} cannot be read\n", many(status.unreadable as u64, "segment"));
+            notes += &format!(
+                "{store}: {} cannot be read\n",
+                many(status.unreadable as u64, "segment")
+            );
         }
     }
     table.render() + &notes

@@ -18,8 +18,8 @@ use tokio::sync::watch;
 
 use super::{ACCEPT_PAUSE, HEAD_TIMEOUT, remotes as stores};
 use crate::export::prometheus;
-use crate::spool::Progress;
 use crate::proxy::Shared;
+use crate::spool::Progress;
 
 pub(super) async fn serve(
     listener: TcpListener,

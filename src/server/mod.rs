@@ -24,8 +24,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 
-use self::remotes::Remotes;
 use self::framing::{HeadTap, Tapped};
+use self::remotes::Remotes;
 use self::workers::Workers;
 use crate::clock::Clock;
 use crate::config::{Config, RedisDown};

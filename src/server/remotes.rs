@@ -9,13 +9,13 @@ use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
 use crate::config::{Config, SpoolFull};
-use crate::export::otlp::Exporter;
+use crate::export::otlp::{self, Exporter};
 use crate::proxy::upstream::UpstreamClient;
 use crate::spool::{
     self, Batch, Deliver, Failure, Forwarder, Full, Hooks, Limits, Most, Progress, Reader, Reason,
     Settings, Writer,
 };
-use crate::store::clickhouse::ClickHouseSink;
+use crate::store::clickhouse::{self, ClickHouseSink};
 use crate::trace::metrics::RemoteStats;
 use crate::trace::{AlertSender, Entry, Notice, Outlet, Standing};
 
@@ -68,7 +68,10 @@ pub(super) struct Spools {
 }
 
 /// Opens a spool for each store that is configured.
-pub(super) fn open(config: &Config, clock: &Clock) -> anyhow::Result<(Vec<Box<dyn Outlet>>, Spools)> {
+pub(super) fn open(
+    config: &Config,
+    clock: &Clock,
+) -> anyhow::Result<(Vec<Box<dyn Outlet>>, Spools)> {
     let mut outlets: Vec<Box<dyn Outlet>> = Vec::new();
     let mut open = |store: &str| -> anyhow::Result<Reader> {
         let dir = spool_dir(&config.data_dir, store);
@@ -78,7 +81,11 @@ pub(super) fn open(config: &Config, clock: &Clock) -> anyhow::Result<(Vec<Box<dy
         Ok(reader)
     };
     let spools = Spools {
-        clickhouse: config.clickhouse.as_ref().map(|_| open(CLICKHOUSE)).transpose()?,
+        clickhouse: config
+            .clickhouse
+            .as_ref()
+            .map(|_| open(CLICKHOUSE))
+            .transpose()?,
         otlp: config.otlp.as_ref().map(|_| open(OTLP)).transpose()?,
     };
     Ok((outlets, spools))
@@ -184,7 +191,9 @@ pub(super) fn stats(progress: &Progress, limit_bytes: u64) -> RemoteStats {
             .map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
         appended: view.counted.appended,
         delivered: view.counted.delivered,
-        dropped: Reason::ALL.map(|why| (why.as_str(), view.counted.dropped_for(why))).to_vec(),
+        dropped: Reason::ALL
+            .map(|why| (why.as_str(), view.counted.dropped_for(why)))
+            .to_vec(),
         failures: failures.later + failures.timeout + failures.refused + failures.disk,
         up: Some(view.down_since_ms.is_none()),
     }
@@ -196,7 +205,11 @@ async fn tell(stores: Arc<[Progress]>, alerts: AlertSender, limit: u64, clock: C
         tokio::time::sleep(STANDING_EVERY).await;
         for progress in &*stores {
             let view = progress.view();
-            let store = if progress.store() == OTLP { OTLP } else { CLICKHOUSE };
+            let store = if progress.store() == OTLP {
+                OTLP
+            } else {
+                CLICKHOUSE
+            };
             // One that is dropped is followed by the next.
             alerts.send(Notice::Remote(Standing {
                 store,
@@ -214,9 +227,10 @@ async fn tell(stores: Arc<[Progress]>, alerts: AlertSender, limit: u64, clock: C
 /// The records of a batch. One that cannot be read is refused, and so found and set aside.
 fn entries(batch: &Batch) -> Result<Vec<Entry>, Failure> {
     let read = batch.records.iter().map(|record| Entry::decode(record));
-    read.collect::<Result<_, _>>().map_err(|why| Failure::Refused {
-        why: format!("a record that this version does not read: {why}"),
-    })
+    read.collect::<Result<_, _>>()
+        .map_err(|why| Failure::Refused {
+            why: format!("a record that this version does not read: {why}"),
+        })
 }
 
 /// Records as rows.
@@ -224,7 +238,11 @@ struct Rows(ClickHouseSink);
 
 impl Deliver for Rows {
     async fn deliver(&mut self, batch: &Batch) -> Result<(), Failure> {
-        self.0.insert(&batch.token(), &entries(batch)?).await
+        let told = self.0.insert(&batch.token(), &entries(batch)?).await;
+        told.map_err(|failure| match failure {
+            clickhouse::Failure::Later { why, after } => Failure::Later { why, after },
+            clickhouse::Failure::Refused { why } => Failure::Refused { why },
+        })
     }
 }
 
@@ -236,7 +254,11 @@ struct Spans {
 
 impl Deliver for Spans {
     async fn deliver(&mut self, batch: &Batch) -> Result<(), Failure> {
-        self.exporter.deliver_entries(entries(batch)?).await
+        let told = self.exporter.deliver_entries(entries(batch)?).await;
+        told.map_err(|failure| match failure {
+            otlp::Failure::Later { why, after } => Failure::Later { why, after },
+            otlp::Failure::Refused { why } => Failure::Refused { why },
+        })
     }
 
     async fn idle(&mut self, ending: bool) {

@@ -106,11 +106,7 @@ fn count(n: usize) -> u64 {
 }
 
 /// For each entry whether the server lacks it.
-async fn missing(
-    sink: &ClickHouseSink,
-    of: Kept,
-    page: &[Entry],
-) -> Result<Vec<bool>, Failure> {
+async fn missing(sink: &ClickHouseSink, of: Kept, page: &[Entry]) -> Result<Vec<bool>, Failure> {
     let times = || page.iter().filter_map(Entry::at_ms);
     let (Some(from_ms), Some(to_ms)) = (times().min(), times().max()) else {
         return Ok(Vec::new());
