@@ -16,6 +16,9 @@ use http::{HeaderName, HeaderValue, Uri};
 
 use super::{Otlp, Problem, Semconv};
 
+/// Where spans are posted to, whatever is said of other signals.
+pub(super) const TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+
 /// Headers of a post.
 type Headers = Vec<(HeaderName, HeaderValue)>;
 
@@ -123,7 +126,7 @@ impl Reader<'_> {
         let traces = self.exporter("OTEL_TRACES_EXPORTER") != Some(false);
         let metrics = self.exporter("OTEL_METRICS_EXPORTER");
         let base = self.uri("OTEL_EXPORTER_OTLP_ENDPOINT");
-        let own_traces = self.uri("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
+        let own_traces = self.uri(TRACES_ENDPOINT);
         let own_metrics = self.uri("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT");
         if base.is_none() && own_traces.is_none() && own_metrics.is_none() {
             return None;
