@@ -173,19 +173,19 @@ impl Reader<'_> {
         })
     }
 
+    /// A list: others may stand beside `otlp`, as for a library that knows them.
     fn exporter(&mut self, name: &str) -> Option<bool> {
         let value = self.value(name)?;
-        match value.as_str() {
-            "otlp" => Some(true),
-            "none" => Some(false),
-            _ => {
-                self.wrong(
-                    name,
-                    "must be `otlp` or `none`: there are no other exporters here",
-                );
-                None
-            }
+        if value.split(',').any(|word| word.trim() == "otlp") {
+            return Some(true);
         }
+        if value != "none" {
+            self.wrong(
+                name,
+                "must be `otlp` or `none`: there are no other exporters here",
+            );
+        }
+        Some(false)
     }
 
     fn uri(&mut self, name: &str) -> Option<Uri> {
