@@ -93,8 +93,14 @@ impl Model {
             }
             Step::Claim(records, bytes) => {
                 let claimed = self.spool().take(most(records, bytes));
-                if let (Some(before), Some(now)) = (&self.claimed, &claimed) {
-                    assert_eq!(before.batch, now.batch, "not the same batch again");
+                if let (Some(before), Some(now)) = (self.claimed.clone(), &claimed) {
+                    // Another process may find that it was dropped meanwhile, to make room.
+                    let floor = self.spool().writer.shared().state().floor;
+                    let same = before.batch == now.batch;
+                    assert!(
+                        same || floor > before.batch.first,
+                        "not the same batch again"
+                    );
                 }
                 if let Some(claimed) = &claimed {
                     for (n, text) in numbered(claimed) {
@@ -191,7 +197,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(192))]
+    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn e03_each_record_is_delivered_once_and_in_order_or_counted(steps in steps()) {
