@@ -41,8 +41,10 @@ use crate::proxy::{
     upstream::Clients,
     warm::Gate,
 };
+use crate::redact::Redactor;
 use crate::run::{MAX_THREADS, Registry, Seed};
 use crate::store::{Sqlite, ThreadSeed};
+use crate::trace::capture::{Capture, CaptureHandle};
 use crate::trace::metrics::Metrics;
 use crate::trace::{self, AlertSender, Notice, RecorderHandle, Retention};
 use crate::usage::PriceBook;
@@ -76,6 +78,7 @@ pub struct Gateway {
     state_task: JoinHandle<()>,
     alerts: Option<Sending>,
     recorder: Option<RecorderHandle>,
+    captured: Option<CaptureHandle>,
     /// Held while this gateway uses its data directory; the system lets go of it with the process.
     _lock: File,
 }
@@ -126,6 +129,17 @@ impl Gateway {
         let (recorder, handle) = trace::start(store, Vec::new(), config.record_queue, retention)
             .context("the recorder's thread cannot be started")?;
         let seeds = StoreSeeds::new(config.data_dir.clone(), config.caps.zone.clone());
+        let redactor = Redactor::new(&config.capture.rules);
+        let redactor = Arc::new(redactor.context("capture.rules are not usable")?);
+        let (capture, captured) = if config.captures() {
+            let settings = &config.capture;
+            let (capture, handle) =
+                Capture::start(&config.data_dir, settings, redactor.clone(), clock.clone())
+                    .context("the thread that keeps captured content cannot be started")?;
+            (Some(capture), Some(handle))
+        } else {
+            (None, None)
+        };
         let levels = config.alerts.cap_levels.clone();
         let seeds = Arc::new(seeds);
         let ledger = match &config.caps.redis {
@@ -161,6 +175,8 @@ impl Gateway {
             recorder,
             metrics,
             guards: Guards::new(ledger, told),
+            redactor,
+            capture,
             unpriced: Mutex::new(HashSet::new()),
             idle: Notify::new(),
             cut: watch::Sender::new(false),
@@ -196,6 +212,7 @@ impl Gateway {
             state_task,
             alerts,
             recorder: Some(handle),
+            captured,
             _lock: lock,
         })
     }
@@ -249,6 +266,12 @@ impl Gateway {
         }
         if let Err(error) = state::save(&self.shared.engine, &self.shared.config.data_dir) {
             tracing::warn!(%error, "the prompt-cache engine's state was not kept");
+        }
+        if let Some(handle) = self.captured.take() {
+            let closed = tokio::task::spawn_blocking(move || handle.close()).await;
+            if let Err(error) = closed {
+                tracing::error!(%error, "the keeping of captured content did not close");
+            }
         }
         if let Some(handle) = self.recorder.take() {
             let closed = tokio::task::spawn_blocking(move || handle.close()).await;
