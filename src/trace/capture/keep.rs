@@ -27,7 +27,7 @@ use crate::config::{self, CaptureMode};
 use crate::redact::{Counts, Redactor};
 
 /// Room for the content of all turns that are under way or wait to be kept.
-const HELD_BYTES: usize = 128 << 20;
+pub(super) const HELD_BYTES: usize = 128 << 20;
 /// Most turns that wait.
 const QUEUE: usize = 4_096;
 /// Of an answer this many times the size that is kept is held, since a stream is longer than the
