@@ -319,7 +319,9 @@ impl Redactor {
                 at = whole.end().max(at + 1);
             } else {
                 // What was taken for a value may be the name of the next one.
-                at = value.start().max(text.ceil_char_boundary(whole.start() + 1));
+                at = value
+                    .start()
+                    .max(text.ceil_char_boundary(whole.start() + 1));
             }
             at = text.ceil_char_boundary(at);
             if at >= text.len() {
@@ -346,7 +348,9 @@ impl Redactor {
 
     fn is_marker(&self, text: &str) -> bool {
         let markers = self.markers(text);
-        markers.first().is_some_and(|found| *found == (0..text.len()))
+        markers
+            .first()
+            .is_some_and(|found| *found == (0..text.len()))
     }
 }
 

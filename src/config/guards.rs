@@ -242,7 +242,12 @@ impl Config {
     #[must_use]
     pub fn captures(&self) -> bool {
         let captured = |mode| mode != CaptureMode::None;
-        captured(self.capture.mode) || self.apps.values().filter_map(|app| app.capture).any(captured)
+        captured(self.capture.mode)
+            || self
+                .apps
+                .values()
+                .filter_map(|app| app.capture)
+                .any(captured)
     }
 
     fn app(&self, name: Option<&str>) -> Option<&App> {

@@ -44,11 +44,7 @@ pub(super) const BUILT_IN: &[(&str, &str, Search)] = &[
         r"(?s)-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\z)",
         Search::Whole,
     ),
-    (
-        "anthropic_key",
-        "sk-ant-[A-Za-z0-9_-]{8,}",
-        Search::Whole,
-    ),
+    ("anthropic_key", "sk-ant-[A-Za-z0-9_-]{8,}", Search::Whole),
     (
         "openai_key",
         "sk-(?:proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_-]{8,}|sk-[A-Za-z0-9]{32,}",
@@ -100,11 +96,7 @@ pub(super) const BUILT_IN: &[(&str, &str, Search)] = &[
         r#"://[^\s/:@"'<>]*:([^\s/@"'<>]+)@"#,
         Search::Value(any),
     ),
-    (
-        "mail",
-        r"[\w.%+-]+@(?:[\w-]+\.)+\p{L}{2,}",
-        Search::Whole,
-    ),
+    ("mail", r"[\w.%+-]+@(?:[\w-]+\.)+\p{L}{2,}", Search::Whole),
     ("card", "[0-9](?:[ -]?[0-9]){12}", Search::Cards),
     (
         super::ASSIGNMENT,

@@ -33,36 +33,87 @@ fn e15_each_kind_of_secret_is_replaced_by_its_name() {
     for (text, expected) in [
         ("my mail is jo@example.org.", "my mail is [redacted:mail]."),
         ("jörg.müller+x@münchen.example", "[redacted:mail]"),
-        ("export K=AKIAABCDEFGHIJKLMNOP", "export K=[redacted:aws_key]"),
+        (
+            "export K=AKIAABCDEFGHIJKLMNOP",
+            "export K=[redacted:aws_key]",
+        ),
         ("xAKIAABCDEFGHIJKLMNOPx", "x[redacted:aws_key]x"),
         ("password=hunter2 and", "password=[redacted:assignment] and"),
         ("Password: hunter2, x", "Password: [redacted:assignment], x"),
-        ("DB_PASSWORD='two words';", "DB_PASSWORD='[redacted:assignment]';"),
-        (r#"{\"api_key\": \"abc def\"}"#, r#"{\"api_key\": \"[redacted:assignment]\"}"#),
-        (r#"os.environ["API_KEY"] = "abc""#, r#"os.environ["API_KEY"] = "[redacted:assignment]""#),
+        (
+            "DB_PASSWORD='two words';",
+            "DB_PASSWORD='[redacted:assignment]';",
+        ),
+        (
+            r#"{\"api_key\": \"abc def\"}"#,
+            r#"{\"api_key\": \"[redacted:assignment]\"}"#,
+        ),
+        (
+            r#"os.environ["API_KEY"] = "abc""#,
+            r#"os.environ["API_KEY"] = "[redacted:assignment]""#,
+        ),
         ("API_KEY_PROD=a1b2", "API_KEY_PROD=[redacted:assignment]"),
-        ("GITHUB_TOKEN=abcdef123456", "GITHUB_TOKEN=[redacted:assignment]"),
-        ("curl --token abcd1234 x", "curl --token [redacted:assignment] x"),
-        ("Authorization: Basic dXNlcjpwYXNz", "Authorization: Basic [redacted:assignment]"),
+        (
+            "GITHUB_TOKEN=abcdef123456",
+            "GITHUB_TOKEN=[redacted:assignment]",
+        ),
+        (
+            "curl --token abcd1234 x",
+            "curl --token [redacted:assignment] x",
+        ),
+        (
+            "Authorization: Basic dXNlcjpwYXNz",
+            "Authorization: Basic [redacted:assignment]",
+        ),
         ("send Bearer abcd1234efgh", "send Bearer [redacted:bearer]"),
-        ("api_key=sk-ant-api03-abcdefgh", "api_key=[redacted:anthropic_key]"),
+        (
+            "api_key=sk-ant-api03-abcdefgh",
+            "api_key=[redacted:anthropic_key]",
+        ),
         ("sk-proj-abcdefghijk", "[redacted:openai_key]"),
-        ("sk-abcdefghijklmnopqrstuvwxyzABCDEF", "[redacted:openai_key]"),
+        (
+            "sk-abcdefghijklmnopqrstuvwxyzABCDEF",
+            "[redacted:openai_key]",
+        ),
         ("use sk-or-test-0123456789", "use [redacted:openai_key]"),
-        ("ghp_abcdefghijklmnopqrstuvwxyz0123456789", "[redacted:github_token]"),
+        (
+            "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+            "[redacted:github_token]",
+        ),
         ("xoxb-123456789012-abcdef", "[redacted:slack_token]"),
-        ("AIzaSyA0123456789abcdefghijklmnopqrstuv", "[redacted:google_key]"),
+        (
+            "AIzaSyA0123456789abcdefghijklmnopqrstuv",
+            "[redacted:google_key]",
+        ),
         (jwt, "[redacted:jwt]"),
-        ("postgres://u:s3cret@db/x", "postgres://u:[redacted:url_password]@db/x"),
+        (
+            "postgres://u:s3cret@db/x",
+            "postgres://u:[redacted:url_password]@db/x",
+        ),
         ("4111 1111 1111 1111", "[redacted:card]"),
         ("4111-1111-1111-1111 12/27", "[redacted:card] 12/27"),
         ("3782 822463 10005", "[redacted:card]"),
         ("n4111111111111111n", "n[redacted:card]n"),
-        ("4111 1111 1111 1111 5500005555555559", "[redacted:card] [redacted:card]"),
-        ("a -----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- b", "a [redacted:private_key] b"),
-        (r"-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n", r"[redacted:private_key]\n"),
-        ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl", "[redacted:private_key]"),
-        (r"key \\u0073k-ant-api03-abcdefgh", "key [redacted:anthropic_key]"),
+        (
+            "4111 1111 1111 1111 5500005555555559",
+            "[redacted:card] [redacted:card]",
+        ),
+        (
+            "a -----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- b",
+            "a [redacted:private_key] b",
+        ),
+        (
+            r"-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n",
+            r"[redacted:private_key]\n",
+        ),
+        (
+            "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl",
+            "[redacted:private_key]",
+        ),
+        (
+            r"key \\u0073k-ant-api03-abcdefgh",
+            "key [redacted:anthropic_key]",
+        ),
     ] {
         assert_eq!(clean(text), expected, "{text}");
     }
@@ -73,7 +124,10 @@ fn own_rules_come_first_and_are_counted() {
     let own = [("ticket".to_owned(), "TICKET-([0-9]+)".to_owned())];
     let redactor = Redactor::new(&own).unwrap();
     let mut counts = Counts::default();
-    let text = redactor.text("TICKET-1 TICKET-22 jo@example.org password=TICKET-3", &mut counts);
+    let text = redactor.text(
+        "TICKET-1 TICKET-22 jo@example.org password=TICKET-3",
+        &mut counts,
+    );
     assert_eq!(
         text,
         "[redacted:ticket] [redacted:ticket] [redacted:mail] password=[redacted:ticket]"
@@ -92,10 +146,16 @@ fn without_rules_nothing_is_kept() {
 
 #[test]
 fn places_that_overlap_become_one_and_replacements_stay() {
-    let (all, none) = (Redactor::new(&[("all".into(), ".".into())]), Counts::default());
+    let (all, none) = (
+        Redactor::new(&[("all".into(), ".".into())]),
+        Counts::default(),
+    );
     let mut counts = none;
     // What touches is one place.
-    assert_eq!(all.unwrap().text("abc\nde", &mut counts), "[redacted:all]\n[redacted:all]");
+    assert_eq!(
+        all.unwrap().text("abc\nde", &mut counts),
+        "[redacted:all]\n[redacted:all]"
+    );
     for text in [
         "password=foo@bar.com!hunter2",
         "password=[redacted:mail]hunter2",
@@ -113,7 +173,10 @@ fn a_part_shows_no_piece_of_what_is_found_in_the_whole() {
     let text = "to sk-ant-api03-abcdefghijkl now";
     for from in 3..28 {
         let part = built_in().part(text, from..from + 2);
-        assert!(part.starts_with("[redacted:anthropic_key]"), "{from}: {part}");
+        assert!(
+            part.starts_with("[redacted:anthropic_key]"),
+            "{from}: {part}"
+        );
     }
     assert_eq!(built_in().part(text, 0..2), "to");
     assert_eq!(built_in().part(text, 28..99), " now");
@@ -121,17 +184,44 @@ fn a_part_shows_no_piece_of_what_is_found_in_the_whole() {
 
 #[test]
 fn names_tell_what_is_secret() {
-    for name in ["password", "DB_PASSWORD", "apiKey", "clientSecret", "x-api-key", "Authorization", "accessToken", "credentials"] {
+    for name in [
+        "password",
+        "DB_PASSWORD",
+        "apiKey",
+        "clientSecret",
+        "x-api-key",
+        "Authorization",
+        "accessToken",
+        "credentials",
+    ] {
         assert!(Redactor::names_secret(name), "{name}");
     }
-    for name in ["max_tokens", "input_tokens", "name", "secretary", "key", "path", "", "author"] {
+    for name in [
+        "max_tokens",
+        "input_tokens",
+        "name",
+        "secretary",
+        "key",
+        "path",
+        "",
+        "author",
+    ] {
         assert!(!Redactor::names_secret(name), "{name}");
     }
     assert!(Redactor::names_token("GITHUB_TOKEN") && !Redactor::names_token("tokens"));
     let mut counts = Counts::default();
-    assert_eq!(built_in().value("hunter2", &mut counts), "[redacted:assignment]");
-    assert_eq!(built_in().value("jo@example.org", &mut counts), "[redacted:mail]");
-    assert_eq!(built_in().value("[redacted:mail]", &mut counts), "[redacted:mail]");
+    assert_eq!(
+        built_in().value("hunter2", &mut counts),
+        "[redacted:assignment]"
+    );
+    assert_eq!(
+        built_in().value("jo@example.org", &mut counts),
+        "[redacted:mail]"
+    );
+    assert_eq!(
+        built_in().value("[redacted:mail]", &mut counts),
+        "[redacted:mail]"
+    );
 }
 
 /// What is long and full of beginnings must not take longer than its length says.

@@ -16,5 +16,6 @@ mod tests;
 
 pub use body::Body;
 pub use hold::Holding;
+pub use json::redacted as redacted_json;
 pub use keep::{About, Capture, CaptureHandle, Loss};
 pub use read::{Content, DIRECTORY, Response, content};

@@ -491,7 +491,10 @@ mod tests {
     #[test]
     fn e15_excerpts_show_no_piece_of_a_secret() {
         let key = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUvWxYz0123456789AbCdEfGhIjKlMnOpQrStUvWxYz";
-        let pem = format!("-----BEGIN PRIVATE KEY-----\\n{}\\n-----END PRIVATE KEY-----", "MIIEvQIBADANBg".repeat(60));
+        let pem = format!(
+            "-----BEGIN PRIVATE KEY-----\\n{}\\n-----END PRIVATE KEY-----",
+            "MIIEvQIBADANBg".repeat(60)
+        );
         for secret in [key, &pem] {
             for at in (0..secret.len()).step_by(7) {
                 let old = format!("\"use {secret} now\"");
@@ -500,7 +503,10 @@ mod tests {
                 let windows = excerpt(old.as_bytes(), &new, 5 + at, 5);
                 let shown = windows.before.replace("[redacted:", "");
                 let piece = |from: usize| secret.get(from..from + 8);
-                for piece in (0..secret.len()).filter_map(piece).filter(|p| !p.contains(' ')) {
+                for piece in (0..secret.len())
+                    .filter_map(piece)
+                    .filter(|p| !p.contains(' '))
+                {
                     assert!(!shown.contains(piece), "{shown} shows {piece}");
                 }
             }

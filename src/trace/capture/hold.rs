@@ -97,7 +97,9 @@ pub struct Holding {
 impl std::fmt::Debug for Holding {
     /// Keeps the content out of logs.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Holding").field("mode", &self.mode).finish_non_exhaustive()
+        f.debug_struct("Holding")
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
     }
 }
 
@@ -145,7 +147,9 @@ impl Holding {
         if !whole {
             return;
         }
-        let fit = bytes.len().min(self.limit.saturating_sub(self.answer.len()));
+        let fit = bytes
+            .len()
+            .min(self.limit.saturating_sub(self.answer.len()));
         let wanted = self.answer.len() + fit;
         if wanted > self.taken {
             let more = (wanted - self.taken).max(STEP_BYTES);

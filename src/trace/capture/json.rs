@@ -37,6 +37,12 @@ pub(super) fn rewritten(
     Some(writer.out)
 }
 
+/// JSON with everything replaced that the rules find; `None` if it is no JSON.
+#[must_use]
+pub fn redacted(text: &str, redactor: &Redactor, counts: &mut Counts) -> Option<String> {
+    rewritten(text, Some(redactor), counts)
+}
+
 /// What is known of a value by the name of its member.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Member {
@@ -128,7 +134,9 @@ impl Writer<'_> {
                     let rest = &bytes[at..];
                     let length = rest
                         .iter()
-                        .position(|b| matches!(b, b',' | b'}' | b']' | b' ' | b'\n' | b'\t' | b'\r'))
+                        .position(|b| {
+                            matches!(b, b',' | b'}' | b']' | b' ' | b'\n' | b'\t' | b'\r')
+                        })
                         .unwrap_or(rest.len());
                     self.scalar(text.get(at..at + length)?);
                     at += length;
@@ -139,7 +147,9 @@ impl Writer<'_> {
     }
 
     fn member(&self) -> Member {
-        self.levels.last().map_or(Member::Plain, |level| level.member)
+        self.levels
+            .last()
+            .map_or(Member::Plain, |level| level.member)
     }
 
     fn key(&mut self, raw: &str, escaped: bool) {

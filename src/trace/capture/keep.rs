@@ -217,7 +217,9 @@ impl CaptureHandle {
         // An error means that the thread is gone already.
         let _ = self.capture.queue.send(Message::Close);
         if self.thread.join().is_err() {
-            tracing::error!("the thread that keeps captured content broke: a fault of this program");
+            tracing::error!(
+                "the thread that keeps captured content broke: a fault of this program"
+            );
         }
     }
 }
@@ -269,7 +271,8 @@ impl Keeper {
                     error.kind(),
                     io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
                 );
-                self.shared.lose(if full { Loss::DiskFull } else { Loss::Failed });
+                self.shared
+                    .lose(if full { Loss::DiskFull } else { Loss::Failed });
                 self.log(&error, "captured content was dropped, it cannot be written");
             }
         }

@@ -24,7 +24,9 @@ pub(super) struct Keep {
 
 /// The first day of which nothing is too old.
 pub(super) fn oldest_day(now_ms: i64, days: u32) -> String {
-    day(now_ms.saturating_sub(i64::from(days).saturating_mul(DAY_MS)).max(0))
+    day(now_ms
+        .saturating_sub(i64::from(days).saturating_mul(DAY_MS))
+        .max(0))
 }
 
 /// Removes what does not stay. Returns the bytes that are left. What is none of ours is not touched.

@@ -36,7 +36,10 @@ fn json_keeps_its_form_and_loses_its_secrets() {
     );
     assert_eq!(redacted(text), expected);
     assert_eq!(redacted(expected), expected);
-    assert_eq!(rewritten("{\"a\":", Some(built_in()), &mut Counts::default()), None);
+    assert_eq!(
+        rewritten("{\"a\":", Some(built_in()), &mut Counts::default()),
+        None
+    );
     let plain = rewritten(text, None, &mut Counts::default()).unwrap();
     assert!(plain.contains("hunter2") && plain.contains("4111111111111111"));
 }
@@ -76,7 +79,10 @@ fn images_become_their_size_in_both_modes() {
         let got = rewritten(&text.to_string(), redactor, &mut Counts::default()).unwrap();
         let got: Value = serde_json::from_str(&got).unwrap();
         assert_eq!(got["content"][0]["source"]["data"], "[165 bytes]");
-        assert_eq!(got["content"][2]["image_url"]["url"], "data:image/png;base64,[165 bytes]");
+        assert_eq!(
+            got["content"][2]["image_url"]["url"],
+            "data:image/png;base64,[165 bytes]"
+        );
         let document = got["content"][1]["source"]["data"].as_str().unwrap();
         assert_eq!(document.contains("jo@example.org"), redactor.is_none());
     }
@@ -112,7 +118,10 @@ fn what_is_no_json_is_kept_as_text_and_what_is_no_text_is_not() {
     assert_eq!(cut.text.unwrap(), r#"{"k":"[redacted:anthropic_key]"#);
     let bytes = b"\xFF\xFEpassword=hunter2";
     let opaque = body_of(&keep, &plain(bytes));
-    assert_eq!((opaque.text.is_none(), opaque.bytes), (true, bytes.len() as u64));
+    assert_eq!(
+        (opaque.text.is_none(), opaque.bytes),
+        (true, bytes.len() as u64)
+    );
     assert!(opaque.note.unwrap().contains("no text"));
     let full = body_of(&keeping(CaptureMode::Full, 1 << 20), &plain(bytes));
     assert!(full.text.unwrap().ends_with("password=hunter2"));
@@ -131,7 +140,10 @@ fn encoded_bodies_are_decoded_and_broken_ones_say_so() {
         ..plain(bytes)
     };
     let whole = body_of(&keep, &gzip(&packed));
-    assert_eq!((whole.bytes, whole.cut, whole.note), (text.len() as u64, false, None));
+    assert_eq!(
+        (whole.bytes, whole.cut, whole.note),
+        (text.len() as u64, false, None)
+    );
     assert!(!whole.json.unwrap().get().contains("example.org"));
     let broken = body_of(&keep, &gzip(&packed[..packed.len() - 9]));
     assert!(broken.note.unwrap().contains("encoding_broken"));
@@ -203,21 +215,38 @@ fn what_is_kept_can_be_read_by_nobody_else_and_is_read_back() {
     let (capture, handle) = start(dir.path(), &config::Capture::default(), &clock);
     let room = capture.room_left();
     let about = about(&clock);
-    keep_one(&capture, &about, br#"{"q":"jo@example.org"}"#, br#"{"a":"hello"}"#);
+    keep_one(
+        &capture,
+        &about,
+        br#"{"q":"jo@example.org"}"#,
+        br#"{"a":"hello"}"#,
+    );
     handle.close();
     assert_eq!((capture.captured(), capture.room_left()), (1, room));
-    let path = dir.path().join("bodies/2026-12-01").join(format!("{}.json.gz", about.turn));
+    let path = dir
+        .path()
+        .join("bodies/2026-12-01")
+        .join(format!("{}.json.gz", about.turn));
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&path), 0o600);
     assert_eq!(mode(path.parent().unwrap()), 0o700);
     assert_eq!(mode(&dir.path().join("bodies")), 0o700);
-    let back = content(dir.path(), about.started_ms, about.turn).unwrap().unwrap();
-    assert_eq!(back.request.json.unwrap().get(), r#"{"q":"[redacted:mail]"}"#);
+    let back = content(dir.path(), about.started_ms, about.turn)
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        back.request.json.unwrap().get(),
+        r#"{"q":"[redacted:mail]"}"#
+    );
     let response = back.response.unwrap();
     assert_eq!(response.body.json.unwrap().get(), r#"{"a":"hello"}"#);
     assert!(response.complete && response.status == 200);
     assert_eq!(back.replaced.0["mail"], 1);
-    assert!(content(dir.path(), about.started_ms, Uuid::nil()).unwrap().is_none());
+    assert!(
+        content(dir.path(), about.started_ms, Uuid::nil())
+            .unwrap()
+            .is_none()
+    );
     // After the end nothing is kept, and that is counted.
     keep_one(&capture, &about, b"{}", b"{}");
     assert_eq!(capture.lost(Loss::Closed), 1);
@@ -250,7 +279,9 @@ fn beyond_the_room_nothing_is_held_and_the_loss_is_counted() {
     }
     held.hand_over(about.clone());
     handle.close();
-    let kept = content(dir.path(), about.started_ms, about.turn).unwrap().unwrap();
+    let kept = content(dir.path(), about.started_ms, about.turn)
+        .unwrap()
+        .unwrap();
     let body = kept.response.unwrap().body;
     assert_eq!((body.bytes, body.cut), (100_000, true));
     assert_eq!(body.text.unwrap().len(), 1024);
@@ -328,7 +359,9 @@ fn beyond_its_size_the_oldest_goes_first() {
     };
     assert_eq!(super::retain::sweep(&root, &keep(800)).unwrap(), 800);
     assert_eq!(super::retain::sweep(&root, &keep(650)).unwrap(), 600);
-    assert!(!root.join("2026-12-01/1.json.gz").exists() && root.join("2026-12-01/2.json.gz").exists());
+    assert!(
+        !root.join("2026-12-01/1.json.gz").exists() && root.join("2026-12-01/2.json.gz").exists()
+    );
     assert_eq!(super::retain::sweep(&root, &keep(320)).unwrap(), 300);
     assert_eq!(days(dir.path()), ["2026-12-02"]);
     assert!(!root.join("2026-12-02/0.json.gz").exists());
