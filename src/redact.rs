@@ -28,6 +28,8 @@ pub const ASSIGNMENT: &str = "assignment";
 const RULE_BYTES: usize = 1 << 20;
 /// What was replaced may bring a rule to find what it had not found before; so often it may.
 const MAX_PASSES: usize = 4;
+/// An escape may hide another one, so many deep.
+const MAX_ESCAPES: usize = 8;
 /// How a replacement begins.
 const OPENING: &str = "[redacted:";
 
@@ -147,8 +149,8 @@ impl Redactor {
     /// The text with everything replaced that a rule finds, and counted.
     #[must_use]
     pub fn text<'t>(&self, text: &'t str, counts: &mut Counts) -> Cow<'t, str> {
-        let mut text = match undone(text) {
-            // Spelled out only where there is something to find.
+        let mut text = match spelled_out(text) {
+            // Kept so only where there is something to find.
             Some(undone) if !self.found(&undone).is_empty() => Cow::Owned(undone),
             _ => Cow::Borrowed(text),
         };
@@ -173,7 +175,7 @@ impl Redactor {
     #[must_use]
     pub fn part(&self, text: &str, part: Range<usize>) -> String {
         let part = part.start.min(text.len())..part.end.min(text.len());
-        if undone(text).is_some_and(|undone| !self.found(&undone).is_empty()) {
+        if spelled_out(text).is_some_and(|undone| !self.found(&undone).is_empty()) {
             // Where it stands cannot be said.
             return marker("escaped");
         }
@@ -371,6 +373,18 @@ fn replaced(text: &str, found: &[Found<'_>], counts: &mut Counts) -> String {
     }
     kept.push_str(&text[at..]);
     kept
+}
+
+/// The text with all escapes undone, also those that others hide; `None` without any.
+fn spelled_out(text: &str) -> Option<String> {
+    let mut plain = undone(text)?;
+    for _ in 1..MAX_ESCAPES {
+        match undone(&plain) {
+            Some(next) => plain = next,
+            None => break,
+        }
+    }
+    Some(plain)
 }
 
 /// The text with its escapes of printable ASCII characters undone, however often they are escaped

@@ -96,7 +96,11 @@ pub(super) const BUILT_IN: &[(&str, &str, Search)] = &[
         r#"://[^\s/:@"'<>]*:([^\s/@"'<>]+)@"#,
         Search::Value(any),
     ),
-    ("mail", r"[\w.%+-]+@(?:[\w-]+\.)+\p{L}{2,}", Search::Whole),
+    (
+        "mail",
+        r"[\w.%+-]+(?:@(?:[\w-]+\.)+\p{L}{2,})+",
+        Search::Whole,
+    ),
     ("card", "[0-9](?:[ -]?[0-9]){12}", Search::Cards),
     (
         super::ASSIGNMENT,

@@ -133,6 +133,10 @@ impl Gateway {
         let redactor = Arc::new(redactor.context("capture.rules are not usable")?);
         let (capture, captured) = if config.captures() {
             let settings = &config.capture;
+            tracing::info!(
+                default = settings.mode.word(),
+                "content of requests and answers is captured as [capture] and [app.NAME] say"
+            );
             let (capture, handle) =
                 Capture::start(&config.data_dir, settings, redactor.clone(), clock.clone())
                     .context("the thread that keeps captured content cannot be started")?;
