@@ -5,6 +5,7 @@
 //! and counted.
 
 mod alert;
+pub mod capture;
 mod code;
 pub mod metrics;
 mod record;

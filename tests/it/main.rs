@@ -7,6 +7,7 @@ mod accounting;
 mod agents;
 mod alerts;
 mod cache;
+mod capture;
 mod cli_config;
 mod docker;
 mod guard;

@@ -203,9 +203,6 @@ impl Resolver<'_> {
         if let Some(rules) = self.in_file("capture.rules", typed.rules) {
             capture.rules = rules.value.0;
         }
-        if let Some(otlp) = self.in_file("capture.otlp", typed.otlp) {
-            capture.otlp = otlp.value;
-        }
     }
 
     /// A section that sets something up, and lacks the place it is for.
