@@ -54,6 +54,7 @@ use crate::provider::{anthropic, decode};
 use crate::redact::Redactor;
 use crate::run::{Labels, Registry, identify};
 use crate::trace::capture::Capture;
+use crate::trace::ids;
 use crate::trace::metrics::Metrics;
 use crate::trace::{Outcome, Recorder, RequestKind};
 use crate::usage::PriceBook;
@@ -421,6 +422,16 @@ async fn send_turn(
     prepared: Prepared,
     original: Bytes,
 ) -> Result<Response<Incoming>, Unanswered> {
+    if let (Some(otlp), Some(record)) = (&shared.config.otlp, account.record())
+        && otlp.propagate
+    {
+        let client = record.traceparent.as_deref();
+        let ours = ids::traceparent(record.id, &record.run_id, client, otlp.sample_ppm);
+        // Digits and dashes: it is always a value.
+        if let Ok(value) = HeaderValue::try_from(ours) {
+            parts.headers.insert("traceparent", value);
+        }
+    }
     // Only a decoded body can be edited into one that generates nothing.
     let plain = prepared.edited || !parts.headers.contains_key(CONTENT_ENCODING);
     if shared.config.keep_warm_max_micro_usd > 0 && plain {

@@ -7,6 +7,7 @@
 mod alert;
 pub mod capture;
 mod code;
+pub mod ids;
 pub mod metrics;
 mod record;
 mod recorder;
