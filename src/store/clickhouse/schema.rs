@@ -143,6 +143,17 @@ impl Dialect {
             .collect()
     }
 
+    /// Notes that a migration was done.
+    pub(super) fn note(&self, migration: &Migration) -> String {
+        format!(
+            "INSERT INTO {} (version, name, by) VALUES ({}, {}, {})",
+            self.name("schema_migrations"),
+            migration.version,
+            literal(migration.name),
+            literal(env!("CARGO_PKG_VERSION"))
+        )
+    }
+
     /// Names of all tables and views that the migrations make.
     pub(super) fn objects(&self) -> Vec<String> {
         let mut names = vec!["turns_into_hours".to_owned()];
@@ -255,6 +266,19 @@ impl Dialect {
         text.push_str(rest);
         text
     }
+}
+
+/// Every statement that makes the schema from nothing, in order: for people whose gateways may not
+/// make tables, and for tests.
+#[must_use]
+pub fn statements(settings: &ClickHouse) -> Vec<String> {
+    let dialect = Dialect::of(settings);
+    let mut statements = vec![dialect.create_database(), dialect.create_migrations()];
+    for migration in MIGRATIONS {
+        statements.extend(dialect.statements(migration));
+        statements.push(dialect.note(migration));
+    }
+    statements
 }
 
 /// An identifier.

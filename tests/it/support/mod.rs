@@ -2,12 +2,14 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod clickhouse;
 pub mod client;
 pub mod gateway;
 pub mod redis;
 pub mod upstream;
 pub mod world;
 
+pub use clickhouse::ClickHouse;
 pub use client::Wire;
 pub use gateway::Gateway;
 pub use redis::Redis;
