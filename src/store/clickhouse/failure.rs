@@ -79,7 +79,11 @@ const CODES: &[(u32, Class, &str)] = &[
     (202, Class::Pressure, "too many queries run at once"),
     (745, Class::Pressure, "the server is overloaded"),
     (439, Class::Pressure, "the server has no thread to spare"),
-    (203, Class::Pressure, "the server has no connection to spare"),
+    (
+        203,
+        Class::Pressure,
+        "the server has no connection to spare",
+    ),
     (201, Class::Pressure, "a quota is used up"),
     (692, Class::Pressure, "too many mutations wait"),
     // Outages of the server or behind it.
@@ -90,10 +94,22 @@ const CODES: &[(u32, Class, &str)] = &[
     (279, Class::Passing, "no node of the cluster answers"),
     (225, Class::Passing, "Keeper is not there"),
     (999, Class::Passing, "Keeper gave an error"),
-    (242, Class::Passing, "a replica is read-only, most likely without Keeper"),
-    (319, Class::Passing, "it is not known whether the insert was stored"),
+    (
+        242,
+        Class::Passing,
+        "a replica is read-only, most likely without Keeper",
+    ),
+    (
+        319,
+        Class::Passing,
+        "it is not known whether the insert was stored",
+    ),
     (285, Class::Passing, "too few replicas live"),
-    (286, Class::Passing, "an earlier insert waits for its quorum"),
+    (
+        286,
+        Class::Passing,
+        "an earlier insert waits for its quorum",
+    ),
     (289, Class::Passing, "the replica is behind its quorum"),
     (254, Class::Passing, "no replica is active"),
     (236, Class::Passing, "the server stopped the insert"),
@@ -105,28 +121,80 @@ const CODES: &[(u32, Class, &str)] = &[
     (173, Class::Passing, "the server has no memory"),
     (425, Class::Passing, "the system gave an error"),
     (499, Class::Passing, "the object store gave an error"),
-    (1000, Class::Passing, "the server met an input or output error"),
-    (1001, Class::Passing, "the server met an error of its library"),
+    (
+        1000,
+        Class::Passing,
+        "the server met an input or output error",
+    ),
+    (
+        1001,
+        Class::Passing,
+        "the server met an error of its library",
+    ),
     // Two gateways make the same table.
     (57, Class::Passing, "a table is being made by somebody else"),
-    (82, Class::Passing, "the database is being made by somebody else"),
-    (253, Class::Passing, "a replica is being made by somebody else"),
-    (517, Class::Passing, "the definition of a table is being changed by somebody else"),
+    (
+        82,
+        Class::Passing,
+        "the database is being made by somebody else",
+    ),
+    (
+        253,
+        Class::Passing,
+        "a replica is being made by somebody else",
+    ),
+    (
+        517,
+        Class::Passing,
+        "the definition of a table is being changed by somebody else",
+    ),
     // Settings.
     (243, Class::Setting, "the server's disk is full"),
     (74, Class::Setting, "the server cannot read its disk"),
     (75, Class::Setting, "the server cannot write to its disk"),
     (76, Class::Setting, "the server cannot open a file"),
-    (516, Class::Setting, "user or password are wrong: check [clickhouse] user and password"),
-    (193, Class::Setting, "the password is wrong: check [clickhouse] password"),
-    (194, Class::Setting, "a password is needed: set [clickhouse] password"),
-    (192, Class::Setting, "there is no such user: check [clickhouse] user"),
-    (497, Class::Setting, "the user lacks a right: grant CREATE, ALTER, INSERT and SELECT on the database"),
+    (
+        516,
+        Class::Setting,
+        "user or password are wrong: check [clickhouse] user and password",
+    ),
+    (
+        193,
+        Class::Setting,
+        "the password is wrong: check [clickhouse] password",
+    ),
+    (
+        194,
+        Class::Setting,
+        "a password is needed: set [clickhouse] password",
+    ),
+    (
+        192,
+        Class::Setting,
+        "there is no such user: check [clickhouse] user",
+    ),
+    (
+        497,
+        Class::Setting,
+        "the user lacks a right: grant CREATE, ALTER, INSERT and SELECT on the database",
+    ),
     (291, Class::Setting, "the user may not use the database"),
     (164, Class::Setting, "the user may only read"),
-    (701, Class::Setting, "there is no such cluster: check [clickhouse] cluster"),
-    (139, Class::Setting, "the server's configuration lacks something, most likely the macros shard and replica"),
-    (115, Class::Setting, "the server is too old: it does not know a setting"),
+    (
+        701,
+        Class::Setting,
+        "there is no such cluster: check [clickhouse] cluster",
+    ),
+    (
+        139,
+        Class::Setting,
+        "the server's configuration lacks something, most likely the macros shard and replica",
+    ),
+    (
+        115,
+        Class::Setting,
+        "the server is too old: it does not know a setting",
+    ),
     // The schema.
     (60, Class::Schema, "a table is missing"),
     (81, Class::Schema, "the database is missing"),
@@ -207,7 +275,9 @@ pub(super) fn judge(error: &Told) -> Judged {
 fn answered(text: &str) -> Judged {
     let Some(code) = code(text) else {
         // Something between: a proxy, a load balancer.
-        let status = text.get(..3).filter(|s| s.bytes().all(|b| b.is_ascii_digit()));
+        let status = text
+            .get(..3)
+            .filter(|s| s.bytes().all(|b| b.is_ascii_digit()));
         return Judged {
             class: Class::Passing,
             why: match status {
@@ -241,7 +311,10 @@ fn name(text: &str) -> Option<&str> {
         .map(|(name, _)| name)
         .find(|name| {
             let made_so = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
-            name.len() > 2 && name.len() <= MAX_NAME && name.contains('_') && name.bytes().all(made_so)
+            name.len() > 2
+                && name.len() <= MAX_NAME
+                && name.contains('_')
+                && name.bytes().all(made_so)
         })
 }
 
@@ -276,7 +349,11 @@ mod tests {
         );
         assert_eq!(judged.class, Class::Data);
         assert!(!judged.why.contains("SECRET"), "{}", judged.why);
-        assert!(judged.why.contains("27, CANNOT_PARSE_INPUT_ASSERTION_FAILED"));
+        assert!(
+            judged
+                .why
+                .contains("27, CANNOT_PARSE_INPUT_ASSERTION_FAILED")
+        );
     }
 
     #[test]

@@ -13,8 +13,8 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use super::present::{MAX_IDS, Range};
 use super::{ClickHouseSink, Error, Failure, row};
-use crate::store::sqlite::Kept;
 use crate::store::Sqlite;
+use crate::store::sqlite::Kept;
 use crate::trace::Entry;
 
 /// Records of a page: as many as a question to the server may name.
@@ -95,11 +95,7 @@ fn count(n: usize) -> u64 {
 }
 
 /// For each entry whether the server lacks it.
-async fn missing(
-    sink: &ClickHouseSink,
-    of: Kept,
-    page: &[Entry],
-) -> Result<Vec<bool>, Failure> {
+async fn missing(sink: &ClickHouseSink, of: Kept, page: &[Entry]) -> Result<Vec<bool>, Failure> {
     let times = || page.iter().filter_map(Entry::at_ms);
     let (Some(from_ms), Some(to_ms)) = (times().min(), times().max()) else {
         return Ok(Vec::new());

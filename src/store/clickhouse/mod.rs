@@ -213,13 +213,15 @@ impl std::fmt::Debug for ClickHouseSink {
 
 /// Rows in pieces for an insert each, with the token of each.
 fn chunks<'a, T>(token: &'a str, rows: &'a [T]) -> impl Iterator<Item = (String, &'a [T])> {
-    rows.chunks(MAX_INSERT_ROWS).enumerate().map(move |(n, rows)| {
-        let token = match n {
-            0 => token.to_owned(),
-            n => format!("{token}/{n}"),
-        };
-        (token, rows)
-    })
+    rows.chunks(MAX_INSERT_ROWS)
+        .enumerate()
+        .map(move |(n, rows)| {
+            let token = match n {
+                0 => token.to_owned(),
+                n => format!("{token}/{n}"),
+            };
+            (token, rows)
+        })
 }
 
 #[cfg(test)]
@@ -238,7 +240,9 @@ mod tests {
     #[test]
     fn a_token_stays_the_same_and_differs_for_each_piece() {
         let rows = vec![0_u8; MAX_INSERT_ROWS + 1];
-        let pieces: Vec<_> = chunks("t", &rows).map(|(t, rows)| (t, rows.len())).collect();
+        let pieces: Vec<_> = chunks("t", &rows)
+            .map(|(t, rows)| (t, rows.len()))
+            .collect();
         assert_eq!(pieces, [("t".into(), MAX_INSERT_ROWS), ("t/1".into(), 1)]);
         assert_eq!(chunks("t", &rows[..0]).count(), 0);
     }
@@ -254,7 +258,10 @@ mod tests {
             let failure = sink.failed("a", unknown());
             assert!(matches!(failure, Failure::Later { .. }));
         }
-        assert!(matches!(sink.failed("a", unknown()), Failure::Refused { .. }));
+        assert!(matches!(
+            sink.failed("a", unknown()),
+            Failure::Refused { .. }
+        ));
         assert!(matches!(sink.failed("b", unknown()), Failure::Later { .. }));
     }
 

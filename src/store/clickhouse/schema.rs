@@ -139,7 +139,7 @@ impl Dialect {
             .map(str::trim)
             .filter(|statement| !statement.is_empty())
             .filter(|statement| self.is_cluster() || !statement.contains(CLUSTER_ONLY))
-            .map(|statement| self.fill(statement))
+            .map(|statement| self.fill(&without_remarks(statement)))
             .collect()
     }
 
@@ -266,6 +266,15 @@ impl Dialect {
         text.push_str(rest);
         text
     }
+}
+
+/// A statement without the lines that are for readers of the templates.
+fn without_remarks(statement: &str) -> String {
+    let lines: Vec<_> = statement
+        .lines()
+        .filter(|line| !line.starts_with("--"))
+        .collect();
+    lines.join("\n").trim().to_owned()
 }
 
 /// Every statement that makes the schema from nothing, in order: for people whose gateways may not

@@ -32,10 +32,22 @@ async fn e05_back_pressure_is_waited_for_and_then_taken() {
     // Codes that are hard to come by.
     let third = dice.entries("run", 10);
     for (status, text) in [
-        (500, "Code: 241. DB::Exception: Memory limit exceeded. (MEMORY_LIMIT_EXCEEDED)"),
-        (503, "Code: 202. DB::Exception: Too many queries. (TOO_MANY_SIMULTANEOUS_QUERIES)"),
-        (408, "Code: 159. DB::Exception: Timeout exceeded. (TIMEOUT_EXCEEDED)"),
-        (500, "Code: 242. DB::Exception: Table is in readonly mode. (TABLE_IS_READ_ONLY)"),
+        (
+            500,
+            "Code: 241. DB::Exception: Memory limit exceeded. (MEMORY_LIMIT_EXCEEDED)",
+        ),
+        (
+            503,
+            "Code: 202. DB::Exception: Too many queries. (TOO_MANY_SIMULTANEOUS_QUERIES)",
+        ),
+        (
+            408,
+            "Code: 159. DB::Exception: Timeout exceeded. (TIMEOUT_EXCEEDED)",
+        ),
+        (
+            500,
+            "Code: 242. DB::Exception: Table is in readonly mode. (TABLE_IS_READ_ONLY)",
+        ),
         (502, "<html>Bad Gateway</html>"),
         (503, ""),
     ] {
@@ -59,7 +71,10 @@ async fn an_insert_that_breaks_off_leaves_nothing() {
         later(sink.insert("t", &entries).await);
         assert!(proxy.is_spent(), "cut at {at}");
         assert_eq!(clickhouse.query("SELECT count() FROM cut.turns_raw"), "0");
-        assert_eq!(clickhouse.query("SELECT count() FROM cut.turns_by_hour_raw"), "0");
+        assert_eq!(
+            clickhouse.query("SELECT count() FROM cut.turns_by_hour_raw"),
+            "0"
+        );
     }
     sink.insert("t", &entries).await.unwrap();
     assert_once(&clickhouse, "cut", &entries);

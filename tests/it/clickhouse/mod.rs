@@ -39,10 +39,17 @@ fn assert_once(clickhouse: &ClickHouse, database: &str, entries: &[Entry]) {
         format!("{n}\t{n}")
     });
     let calls = how_many(entries, |e| matches!(e, Entry::Call(_)));
-    assert_eq!(ask("SELECT count() FROM {db}.tool_calls"), calls.to_string());
+    assert_eq!(
+        ask("SELECT count() FROM {db}.tool_calls"),
+        calls.to_string()
+    );
     let events = how_many(entries, |e| matches!(e, Entry::Event(_)));
     assert_eq!(ask("SELECT count() FROM {db}.events"), events.to_string());
-    let cost: u128 = turns.iter().filter_map(|t| t.cost_pico).map(u128::from).sum();
+    let cost: u128 = turns
+        .iter()
+        .filter_map(|t| t.cost_pico)
+        .map(u128::from)
+        .sum();
     let sum = ask("SELECT sum(toUInt128(ifNull(cost_pico, 0))) FROM {db}.turns");
     assert_eq!(sum, cost.to_string());
 
@@ -101,14 +108,6 @@ fn assert_once(clickhouse: &ClickHouse, database: &str, entries: &[Entry]) {
 fn later(told: Result<(), Failure>) -> String {
     match told {
         Err(Failure::Later { why, .. }) => why,
-        other => panic!("{other:?}"),
-    }
-}
-
-/// The same for one that is not to come again.
-fn refused(told: Result<(), Failure>) -> String {
-    match told {
-        Err(Failure::Refused { why }) => why,
         other => panic!("{other:?}"),
     }
 }

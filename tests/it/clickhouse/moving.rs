@@ -52,7 +52,9 @@ async fn only_what_is_missing_is_moved_and_twice_adds_nothing() {
     let (kept, lacking) = all.split_at(200);
     let unfinished = unfinished as u64;
     let until = now_ms() + 1_000;
-    let told = import(&mut sink, &mut sqlite, until, now_ms()).await.unwrap();
+    let told = import(&mut sink, &mut sqlite, until, now_ms())
+        .await
+        .unwrap();
     let expected = Imported {
         turns: moved(of(lacking, is_turn), of(kept, is_turn)),
         calls: moved(
@@ -62,7 +64,9 @@ async fn only_what_is_missing_is_moved_and_twice_adds_nothing() {
         events: moved(of(lacking, is_event), of(kept, is_event)),
     };
     assert_eq!(told, expected);
-    let told = import(&mut sink, &mut sqlite, until, now_ms()).await.unwrap();
+    let told = import(&mut sink, &mut sqlite, until, now_ms())
+        .await
+        .unwrap();
     assert_eq!(told.turns, moved(0, of(&all, is_turn)));
     assert_eq!(told.calls, moved(0, of(&all, is_call)));
     assert_eq!(told.events, moved(0, of(&all, is_event)));
@@ -82,8 +86,15 @@ async fn only_what_is_missing_is_moved_and_twice_adds_nothing() {
         let at = e.at_ms().unwrap();
         at >= now - day && at < now - hour
     };
-    let recent: Vec<_> = all.iter().filter(|e| e_of_run(e)).filter(inside).cloned().collect();
-    let told = import(&mut sink, &mut sqlite, now - hour, now).await.unwrap();
+    let recent: Vec<_> = all
+        .iter()
+        .filter(|e| e_of_run(e))
+        .filter(inside)
+        .cloned()
+        .collect();
+    let told = import(&mut sink, &mut sqlite, now - hour, now)
+        .await
+        .unwrap();
     assert_eq!(told.turns.sent, of(&recent, is_turn));
     assert_eq!(told.turns.sent + told.turns.outside, 300);
     assert_once(&clickhouse, "recent", &recent);
@@ -103,7 +114,9 @@ async fn the_server_tells_which_of_some_ids_it_has() {
     let clickhouse = ClickHouse::start();
     let mut sink = clickhouse.sink("ids");
     let entries = Dice::new(4).entries("run", 50);
-    sink.insert("t", &entries[..entries.len() / 2]).await.unwrap();
+    sink.insert("t", &entries[..entries.len() / 2])
+        .await
+        .unwrap();
     let ids: Vec<_> = turns(&entries).iter().map(|turn| turn.id).collect();
     let written: Vec<_> = turns(&entries[..entries.len() / 2]);
     let all = Range {

@@ -52,7 +52,10 @@ async fn e06_what_comes_again_counts_once_before_any_merge() {
     sink.insert("t", &entries).await.unwrap();
     clickhouse.query("ATTACH TABLE half.turns_into_hours");
     sink.insert("t", &entries).await.unwrap();
-    assert_eq!(clickhouse.query("SELECT count() FROM half.turns_raw"), "140");
+    assert_eq!(
+        clickhouse.query("SELECT count() FROM half.turns_raw"),
+        "140"
+    );
     assert_once(&clickhouse, "half", &entries);
 }
 
@@ -63,7 +66,10 @@ async fn e06_an_insert_whose_answer_was_lost_counts_once() {
     let mut sink = sink_by_way_of(&proxy, &clickhouse, "lost");
     sink.prepare().await.unwrap();
     let mut all = Vec::new();
-    for (n, table) in ["events_raw", "tool_calls_raw", "turns_raw"].into_iter().enumerate() {
+    for (n, table) in ["events_raw", "tool_calls_raw", "turns_raw"]
+        .into_iter()
+        .enumerate()
+    {
         let entries = Dice::new(n as u64).entries("run", 100);
         let token = format!("spool-{n}");
         proxy.arm(Fault::LoseAnswer(table));
@@ -76,7 +82,10 @@ async fn e06_an_insert_whose_answer_was_lost_counts_once() {
         all.extend(entries);
         assert_once(&clickhouse, "lost", &all);
     }
-    assert_eq!(clickhouse.query("SELECT count() FROM lost.turns_raw"), "300");
+    assert_eq!(
+        clickhouse.query("SELECT count() FROM lost.turns_raw"),
+        "300"
+    );
 }
 
 #[tokio::test]
@@ -87,7 +96,11 @@ async fn of_several_versions_of_a_call_the_final_one_counts_whatever_comes_last(
     let turn = dice.turn("run");
     let mut versions = Vec::new();
     let call = dice.call(&turn);
-    for status in [CallStatus::Pending, CallStatus::Incomplete, CallStatus::Failed] {
+    for status in [
+        CallStatus::Pending,
+        CallStatus::Incomplete,
+        CallStatus::Failed,
+    ] {
         let mut version = call.clone();
         version.status = status;
         version.latency_ms = (status == CallStatus::Failed).then_some(7);
@@ -108,7 +121,11 @@ async fn of_several_versions_of_a_call_the_final_one_counts_whatever_comes_last(
         assert_eq!(sink.calls("run", 10).await.unwrap(), [versions[2].clone()]);
     }
     // All of them in one batch.
-    let batch: Vec<_> = versions.iter().cloned().map(|c| Entry::Call(Box::new(c))).collect();
+    let batch: Vec<_> = versions
+        .iter()
+        .cloned()
+        .map(|c| Entry::Call(Box::new(c)))
+        .collect();
     let mut sink = clickhouse.sink("together");
     sink.insert("t", &batch).await.unwrap();
     assert_eq!(sink.calls("run", 10).await.unwrap(), [versions[2].clone()]);

@@ -85,13 +85,18 @@ async fn e05_a_batch_is_one_insert_a_table_and_nothing_is_none() {
     // Five seconds of 200 turns/s, a batch each second.
     for second in 0..5 {
         let entries = dice.entries("burst", 200);
-        sink.insert(&format!("second {second}"), &entries).await.unwrap();
+        sink.insert(&format!("second {second}"), &entries)
+            .await
+            .unwrap();
         let inserts = ["events_raw", "tool_calls_raw", "turns_raw"];
         assert_eq!(proxy.take_inserts(), inserts);
         all.extend(entries);
     }
     assert_once(&clickhouse, "burst", &all);
-    assert_eq!(clickhouse.query("SELECT count() FROM burst.turns_raw"), "1000");
+    assert_eq!(
+        clickhouse.query("SELECT count() FROM burst.turns_raw"),
+        "1000"
+    );
 
     sink.insert("nothing", &[]).await.unwrap();
     // A result whose call nobody knows says nothing.

@@ -35,11 +35,15 @@ async fn eight_gateways_may_start_at_once() {
 async fn a_newer_schema_is_left_alone_and_told() {
     let clickhouse = ClickHouse::start();
     clickhouse.sink("newer").prepare().await.unwrap();
-    clickhouse.query("INSERT INTO newer.schema_migrations (version, name, by) VALUES (99, 'x', '9.9')");
+    clickhouse
+        .query("INSERT INTO newer.schema_migrations (version, name, by) VALUES (99, 'x', '9.9')");
     let mut sink = clickhouse.sink("newer");
     let entries = Dice::new(1).entries("run", 3);
     let why = later(sink.insert("t", &entries).await);
-    assert!(why.contains("schema 99") && why.contains("newer prefixgate"), "{why}");
+    assert!(
+        why.contains("schema 99") && why.contains("newer prefixgate"),
+        "{why}"
+    );
     assert_eq!(clickhouse.query("SELECT count() FROM newer.turns_raw"), "0");
 
     // Of tables that were dropped, or a database, the next delivery makes new ones.
@@ -89,8 +93,12 @@ async fn a_wrong_password_says_what_to_do_and_is_not_told() {
     let mut sink = ClickHouseSink::new(&settings);
     sink.insert("t", &entries).await.unwrap();
     assert_once(&clickhouse, "locked", &entries);
+}
 
-    // The text for a cluster, which this engine can read though not run.
+/// The engine of the tests has no Keeper: it can read the text for a cluster, not run it.
+#[tokio::test]
+async fn the_schema_of_a_cluster_is_sound_sql_and_as_it_was_released() {
+    let clickhouse = ClickHouse::start();
     let mut settings = clickhouse.settings("prefixgate");
     settings.cluster = Some("main".into());
     let cluster = statements(&settings);
@@ -105,12 +113,21 @@ async fn a_wrong_password_says_what_to_do_and_is_not_told() {
         assert!(tree.starts_with("Create"), "{tree}");
     }
     // Everything but where it lies is the same on a single node.
-    let text = cluster.join(";\n\n").replace(env!("CARGO_PKG_VERSION"), "VERSION") + ";\n";
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/clickhouse/cluster.sql");
+    let text = cluster
+        .join(";\n\n")
+        .replace(env!("CARGO_PKG_VERSION"), "VERSION")
+        + ";\n";
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/fixtures/clickhouse/cluster.sql"
+    );
     let kept = std::fs::read_to_string(path).unwrap_or_default();
     if kept != text {
         let new = std::env::temp_dir().join("prefixgate-cluster.sql");
         std::fs::write(&new, &text).unwrap();
-        panic!("the schema differs from {path}: look at {} and take it over", new.display());
+        panic!(
+            "the schema differs from {path}: look at {} and take it over",
+            new.display()
+        );
     }
 }
