@@ -15,6 +15,7 @@ mod guard;
 mod otlp;
 mod policies;
 mod prometheus;
+mod remotes;
 mod replay;
 mod shared_books;
 mod support;
