@@ -43,7 +43,8 @@ use uuid::Uuid;
 
 pub use counters::{Counted, Counters, Reason};
 pub use forward::{
-    Change, Deliver, Failure, Failures, Forwarder, Hooks, Jitter, Progress, Settings, View, forward,
+    Change, Deliver, Failure, Failures, Forwarder, Hooks, Jitter, OnChange, Progress, Settings,
+    View, forward,
 };
 pub use open::{open, open_at};
 pub use reader::{Claimed, Most, Reader};

@@ -67,6 +67,9 @@ pub struct Settings {
     pub attempt: Duration,
 }
 
+/// Told of changes. It is called from the forwarding task, and must not block.
+pub type OnChange = Arc<dyn Fn(&Change) + Send + Sync>;
+
 /// What the forwarding needs from outside.
 #[derive(Clone, Default)]
 pub struct Hooks {
@@ -75,7 +78,7 @@ pub struct Hooks {
     /// Chance, for the pauses.
     pub jitter: Jitter,
     /// Told when the store goes down and when it is up again.
-    pub changed: Option<Arc<dyn Fn(&Change) + Send + Sync>>,
+    pub changed: Option<OnChange>,
 }
 
 impl fmt::Debug for Hooks {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::{Counted, Monitor, Waiting};
-use super::Hooks;
+use super::{Hooks, OnChange};
 use crate::clock::Clock;
 use crate::text;
 
@@ -73,7 +73,7 @@ struct Inner {
     store: String,
     monitor: Monitor,
     clock: Clock,
-    changed: Option<Arc<dyn Fn(&Change) + Send + Sync>>,
+    changed: Option<OnChange>,
     now: Mutex<Now>,
 }
 

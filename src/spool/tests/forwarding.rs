@@ -196,9 +196,11 @@ async fn e03_with_a_dead_store_disk_and_memory_stay_bounded_and_the_rest_is_coun
         tokio::time::sleep(Duration::from_millis(5)).await;
         assert!(progress.view().disk_bytes <= bound);
     }
-    let state = writer.shared().state();
-    assert!(state.segments.len() <= 20 && state.segments.capacity() <= 64);
-    drop(state);
+    let listed = {
+        let state = writer.shared().state();
+        (state.segments.len(), state.segments.capacity())
+    };
+    assert!(listed.0 <= 20 && listed.1 <= 64, "{listed:?}");
     stub.with(|store| store.down = false);
     until(&progress, 0).await;
     let records = stub.records();
