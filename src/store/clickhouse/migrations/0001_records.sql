@@ -59,7 +59,7 @@ CREATE TABLE IF NOT EXISTS {db}.{local:turns} {on_cluster}
     messages             UInt32 CODEC(T64, ZSTD(1)) COMMENT 'Messages of the request',
     tools                UInt32 CODEC(T64, ZSTD(1)) COMMENT 'Tool definitions of the request',
     markers_client       UInt32 CODEC(T64, ZSTD(1)) COMMENT 'Breakpoints of the client',
-    markers_added        String CODEC(ZSTD(1)) COMMENT 'Breakpoints added: JSON [{path, ttl, offset}]',
+    markers_added        String CODEC(ZSTD(1)) COMMENT 'Breakpoints added: a JSON list of path, ttl, offset',
     dry_run              Bool COMMENT 'They were only planned',
     root                 Nullable(String) CODEC(ZSTD(1)) COMMENT 'Keyed hash of tools and system',
     chain                Nullable(String) CODEC(ZSTD(1)) COMMENT 'Keyed chain hash at the last block',
