@@ -413,7 +413,8 @@ proptest! {
 
     #[test]
     fn e08_what_is_kept_is_cut_between_characters_and_says_so(text in "(?s)[a-z→🙂é\u{301}\n\"]{0,60}", max in 0usize..80, quoted in any::<bool>()) {
-        let body = if quoted { json!({"t": text}).to_string() } else { text.clone() };
+        // Text that is JSON by chance would lose its white space.
+        let body = if quoted { json!({"t": text}).to_string() } else { format!("x{text}") };
         let keep = keeping(CaptureMode::Full, max);
         let kept = body_of(&keep, &plain(body.as_bytes()));
         prop_assert_eq!(kept.bytes, body.len() as u64);
