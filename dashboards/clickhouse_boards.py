@@ -142,8 +142,7 @@ def target(sql, form, ref="A"):
         "datasource": DATASOURCE,
         "editorType": "sql",
         "format": number,
-        "meta": {"builderOptions": {}},
-        "pluginVersion": "4.10.0",
+        "pluginVersion": "4.0.0",
         "queryType": query_type,
         "rawSql": sql,
         "refId": ref,
@@ -251,7 +250,7 @@ def board(name, variables, panels, since="now-24h"):
     title, description = BOARDS[name]
     links = [board_link(other, said, key) for key, (other, said) in BOARDS.items() if key not in (name, "run")]
     live, what, taken = LIVE[name]
-    links.append(board_link(f"{what} (Prometheus)", "The same from the metrics, live.", live, taken or "${__url_time_range}"))
+    links.append(board_link(f"{what} (Prometheus)", "The same from the metrics, live.", live, taken))
     source = common.source("grafana-clickhouse-datasource", "ClickHouse", "prefixgate-clickhouse")
     return common.board(name, title, description, ["clickhouse"], links, [], [source, *variables], panels, since, refresh="1m")
 
@@ -800,7 +799,7 @@ def events():
     bucket = "$__timeInterval(at)"
     refusal = "(kind = 'cap_refused' AND action != 'warn' OR kind = 'cap_unenforced' AND action = 'refused')"
     # A cap on money is in pico-USD, one on time in milliseconds; counts are counts.
-    plain = "multiIf(name LIKE 'usd%', concat(toString(toDecimal128({0}, 4) / 1000000000000), ' USD'), name IN ('wall_clock', 'duration', 'time'), concat(toString({0} / 1000), ' s'), toString({0}))"
+    plain = "multiIf(name = 'usd', concat(toString(toDecimal128({0}, 4) / 1000000000000), ' USD'), name = 'wall_time', concat(toString({0} / 1000), ' s'), toString({0}))"
     return board("events", [VAR_APP], [
         stat("Loops", "Loops that were found: one detector in one thread with the same tools.",
              f"SELECT uniqExact((run_id, thread_id, name, tools)) AS value\nFROM events\nWHERE {happened} AND kind = 'loop'", "short", ERROR_STEPS, decimals=0),
