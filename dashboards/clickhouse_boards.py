@@ -199,7 +199,6 @@ def variable(name, label, sql, multi=True, current=None):
         "label": label,
         "type": "query",
         "datasource": DATASOURCE,
-        "definition": sql,
         "query": {"editorType": "sql", "queryType": "sql", "rawSql": sql, "refId": f"Variable-{name}"},
         "refresh": 2 if multi else 1,
         "regex": "",
@@ -273,7 +272,7 @@ def runs():
     picked = every(IN_RANGE, COSTLY, *OF_PAYER)
     one = lambda value: f"SELECT {value} AS value\nFROM turns\nWHERE {picked}"
     return board("runs", PAYER, [
-        stat("Runs", "Runs with a request in the range.", one("uniqExact(run_id)"), decimals=0),
+        stat("Active runs", "Runs with a request in the range.", one("uniqExact(run_id)"), decimals=0),
         stat("Turns", "Requests that were given on, each with its retries once.", one(f"countIf{IS_TURN}"), decimals=0),
         stat("Cost", "Sum of the known costs of the requests in the range.", one(usd("sum(toUInt128(cost_pico))")), "currencyUSD", decimals=2,
              links=[dash("Spend", "spend")]),
@@ -801,7 +800,7 @@ def events():
     # A cap on money is in pico-USD, one on time in milliseconds; counts are counts.
     plain = "multiIf(name = 'usd', concat(toString(toDecimal128({0}, 4) / 1000000000000), ' USD'), name = 'wall_time', concat(toString({0} / 1000), ' s'), toString({0}))"
     return board("events", [VAR_APP], [
-        stat("Loops", "Loops that were found: one detector in one thread with the same tools.",
+        stat("Loops found", "Loops that were found: one detector in one thread with the same tools.",
              f"SELECT uniqExact((run_id, thread_id, name, tools)) AS value\nFROM events\nWHERE {happened} AND kind = 'loop'", "short", ERROR_STEPS, decimals=0),
         stat("What loops have cost", "What the turns of each loop cost until it was last heard of.",
              f"""SELECT {usd('sum(cost)')} AS value

@@ -8,6 +8,7 @@ mod agents;
 mod alerts;
 mod cache;
 mod cli_config;
+mod clickhouse_dashboards;
 mod docker;
 mod guard;
 mod otlp;

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod clickhouse;
 pub mod client;
 pub mod gateway;
 pub mod prometheus;
@@ -9,6 +10,7 @@ pub mod redis;
 pub mod upstream;
 pub mod world;
 
+pub use clickhouse::ClickHouse;
 pub use client::Wire;
 pub use gateway::Gateway;
 pub use redis::Redis;
