@@ -1,258 +1,15 @@
-"""The dashboards of the records: runs, a run, culprits, spend, latency, tools, loops and caps.
+"""The dashboards of the records: runs, a run, culprits, spend, latency, tools, loops and caps."""
 
-What is asked are the views `turns`, `tool_calls`, `events` and `turns_by_hour`, which have each record
-once. Money is added up as integers of pico-USD and divided for display alone.
-"""
-
-import common
-from common import GREEN, LOST_STEPS, RATIO_STEPS, RED, WIDTH, YELLOW, board_link, column, dash, row, uid
-
-DATASOURCE = {"type": "grafana-clickhouse-datasource", "uid": "${datasource}"}
-TABLE, TIME_SERIES = ("table", 1), ("timeseries", 0)
-
-# Every dashboard: file name -> title, description.
-BOARDS = {
-    "runs": ("Runs", "Which runs there were, what they cost, what they lost and what went wrong."),
-    "run": ("Run", "One run: its threads, their turns, the tool calls of a turn."),
-    "culprits": ("Culprits", "What broke the prompt cache, by the place in the prompt and by what it cost."),
-    "spend": ("Spend", "Money by application, model, upstream, key and day, exact for any range and time zone."),
-    "latency": ("Latency", "Time to the first token, duration, and what the gateway adds."),
-    "tools": ("Tools", "What tools were called, how often they failed and how long they took."),
-    "events": ("Loops and caps by run", "Loops, caps and alerts as they happened, with their runs."),
-}
-
-# For each the dashboard of the metrics that shows the same live: file name, title, variables to take
-# along.
-LIVE = {
-    "runs": ("overview", "Overview", "${upstream:queryparam}&${app:queryparam}&${model:queryparam}"),
-    "run": ("overview", "Overview", ""),
-    "culprits": ("prompt-cache", "Prompt cache", "${upstream:queryparam}&${app:queryparam}&${model:queryparam}"),
-    "spend": ("cost", "Cost", "${upstream:queryparam}&${app:queryparam}&${model:queryparam}"),
-    "latency": ("gateway-health", "Gateway health", "${upstream:queryparam}"),
-    "tools": ("loops-and-caps", "Loops and caps", "${app:queryparam}"),
-    "events": ("loops-and-caps", "Loops and caps", "${app:queryparam}"),
-}
-
-# --- Queries ----------------------------------------------------------------------------------
-
-# What stands for an absent application, model or key, in lists and filters.
-NONE = "'(none)'"
-APP = f"ifNull(app, {NONE})"
-MODEL = f"coalesce(model_served, model_requested, {NONE})"
-KEY = f"ifNull(credential, {NONE})"
-
-# The requests that cost something: turns, and those that keep a prefix warm.
-COSTLY = "kind IN ('turn', 'keep_warm')"
-FORWARDED = "outcome NOT IN ('refused', 'client_error')"
-IS_TURN = f"(kind = 'turn' AND attempt <= 1 AND {FORWARDED})"
-IS_ERROR = "(kind = 'turn' AND outcome NOT IN ('ok', 'client_abort'))"
-IS_BREAK = "(kind = 'turn' AND (ifNull(verdict, '') IN ('partial', 'miss') OR (isNotNull(verdict) AND ifNull(lost_tokens, 0) > 0)))"
-NOTHING_TOLD = "isNull(cost_pico) AND isNull(uncached) AND isNull(read) AND isNull(write_5m) AND isNull(write_1h) AND isNull(output)"
-IS_BILLABLE = f"NOT ({NOTHING_TOLD} AND (outcome = 'upstream_error' AND ifNull(status, 0) >= 400 OR NOT {FORWARDED}))"
-WITHOUT_CACHE = "if(kind = 'keep_warm', toNullable(toUInt64(0)), cost_no_cache_pico)"
-PROMPT = "(toUInt128(uncached) + read + write_5m + write_1h)"
-
-# A path in which places of the growing conversation are all one.
-PATH = r"if(startsWith(first_changed, 'messages['), replaceRegexpAll(first_changed, '\\[[0-9]+\\]', '[*]'), first_changed)"
-
-
-def usd(pico):
-    return f"{pico} / 1e12"
-
-
-def chosen(expression, variable):
-    """True where the value is among those of a variable, or all are wanted."""
-    return f"$__conditionalAll({expression} IN (${{{variable}:sqlstring}}), ${variable})"
-
-
-def every(*conditions):
-    return "\n  AND ".join(conditions)
-
-
-OF_APP = chosen(APP, "app")
-OF_MODEL = chosen(MODEL, "model")
-OF_UPSTREAM = chosen("upstream", "upstream")
-OF_KEY = chosen(KEY, "key")
-OF_PAYER = (OF_APP, OF_MODEL, OF_UPSTREAM, OF_KEY)
-IN_RANGE = "$__timeFilter_ms(started)"
-
-# From three days on sums by hour are asked, and single records only for the hours that the range has a
-# part of.
-LONG = "dateDiff('hour', $__fromTime, $__toTime) >= 72"
-FIRST_HOUR = "toStartOfHour(toDateTime($__fromTime_ms + toIntervalMillisecond(3599999), 'UTC'))"
-AFTER_LAST_HOUR = "toStartOfHour(toDateTime($__toTime_ms + toIntervalMillisecond(1), 'UTC'))"
-
-# Name -> from the sums of an hour, from a record.
-MEASURES = {
-    "turns": ("turns", f"toUInt64{IS_TURN}"),
-    "requests": ("if(kind = 'turn', requests, 0)", "toUInt64(kind = 'turn')"),
-    "errors": ("errors", f"toUInt64{IS_ERROR}"),
-    "breaks": ("breaks", f"toUInt64{IS_BREAK}"),
-    "unpriced": ("unpriced", f"toUInt64({IS_BILLABLE} AND isNull(cost_pico))"),
-    "cost_pico": ("cost_pico", "toUInt128(cost_pico)"),
-    "compared_pico": ("compared_pico", f"if(isNull({WITHOUT_CACHE}), NULL, toUInt128(cost_pico))"),
-    "cost_no_cache_pico": ("cost_no_cache_pico", f"if(isNull(cost_pico), NULL, toUInt128({WITHOUT_CACHE}))"),
-    "lost_pico": ("lost_pico", f"if({IS_BREAK}, toUInt128(ifNull(lost_pico, 0)), 0)"),
-    "uncached": ("uncached", "toUInt128(uncached)"),
-    "read": ("read", "toUInt128(read)"),
-    "write_5m": ("write_5m", "toUInt128(write_5m)"),
-    "write_1h": ("write_1h", "toUInt128(write_1h)"),
-    "output": ("output", "toUInt128(output)"),
-    "prompt": ("prompt", f"ifNull({PROMPT}, 0)"),
-    "prompt_read": ("prompt_read", f"if(isNull({PROMPT}), 0, ifNull(toUInt128(read), 0))"),
-}
-
-
-def summed(*measures, by=(), long=LONG):
-    """The source of sums: rows with a time `t`, what is grouped by, and the measures; exact for any
-    range."""
-    groups = {"app": (APP, APP), "model": (f"ifNull(model, {NONE})", MODEL), "upstream": ("upstream", "upstream"),
-              "key": (KEY, KEY)}
-    hours = [f"{groups[name][0]} AS of_{name}" for name in by] + [f"{MEASURES[name][0]} AS s_{name}" for name in measures]
-    turns = [f"{groups[name][1]} AS of_{name}" for name in by] + [f"{MEASURES[name][1]} AS s_{name}" for name in measures]
-    of_hours = every(long, f"hour >= {FIRST_HOUR}", f"hour < {AFTER_LAST_HOUR}", OF_APP,
-                     chosen(f"ifNull(model, {NONE})", "model"), OF_UPSTREAM, OF_KEY)
-    of_turns = every(IN_RANGE, COSTLY, f"(NOT ({long}) OR started < {FIRST_HOUR} OR started >= {AFTER_LAST_HOUR})", *OF_PAYER)
-    return (f"(\n  SELECT hour AS t, {', '.join(hours)}\n  FROM turns_by_hour\n  WHERE {of_hours}\n"
-            f"  UNION ALL\n  SELECT toDateTime(started, 'UTC') AS t, {', '.join(turns)}\n  FROM turns\n  WHERE {of_turns}\n)")
-
-
-def ratio(part, whole):
-    return f"if({whole} = 0, NULL, {part} / {whole})"
-
-
-BUCKET = f"toStartOfInterval(t, toIntervalSecond(greatest($__interval_s, if({LONG}, 3600, 1))))"
-RAW_BUCKET = "$__timeInterval(started)"
-ORDER = "ORDER BY time"
-
-
-def over_time(value, measures, by=None):
-    """A value over time, for each of a group."""
-    group = f", of_{by} AS {by}" if by else ""
-    grouped = f"time, {by}" if by else "time"
-    return f"SELECT {BUCKET} AS time{group}, {value}\nFROM {summed(*measures, by=(by,) if by else ())}\nGROUP BY {grouped}\n{ORDER}"
-
-
-# --- Panels -----------------------------------------------------------------------------------
-
-
-def target(sql, form, ref="A"):
-    query_type, number = form
-    return {
-        "datasource": DATASOURCE,
-        "editorType": "sql",
-        "format": number,
-        "pluginVersion": "4.0.0",
-        "queryType": query_type,
-        "rawSql": sql,
-        "refId": ref,
-    }
-
-
-def stat(title, description, sql, *how, **more):
-    return common.stat(title, description, [target(sql, TABLE)], *how, **more)
-
-
-def lines(title, description, sql, *how, by=None, **more):
-    """Over time. `by` is the label that a series is called after; without one columns are series."""
-    if by:
-        more["name"] = f"${{__field.labels.{by}}}"
-    return common.lines(title, description, [target(sql, TIME_SERIES)], *how, **more)
-
-
-def table(title, description, sql, columns=(), **more):
-    return common.table(title, description, [target(sql, TABLE)], overrides=columns, **more)
-
-
-# --- Links ------------------------------------------------------------------------------------
-
-# Names and places that clients make up go into links as they are in the data, encoded.
-TO_RUN = f"/d/{uid('run')}?${{datasource:queryparam}}&var-run=${{__data.fields.Run:percentencode}}"
-
-
-def to_run(title="The run", ranged=False, more=""):
-    """To a run: with the range of the run itself where the table knows it."""
-    span = "&from=${__data.fields.from_ms}&to=${__data.fields.to_ms}" if ranged else "&${__url_time_range}"
-    return {"title": title, "url": TO_RUN + span + more, "targetBlank": False}
-
-
-TO_TURN = to_run("The turn", more="&var-turn=${__data.fields.Turn:percentencode}")
-RUN_COLUMN = column("Run", links=[to_run()], width=220)
-TURN_COLUMN = column("Turn", links=[TO_TURN], width=120)
-COST_COLUMN = column("Cost", "currencyUSD", decimals=4)
-LOST_COLUMN = column("Lost", "currencyUSD", steps=LOST_STEPS, decimals=4)
-HIT_COLUMN = column("Hit ratio", "percentunit", steps=RATIO_STEPS, decimals=1)
-ERROR_STEPS = (GREEN, (1, RED))
-
-
-def only(title, board, variable, name):
-    return [dash(title, board, f"&var-{variable}=${{__data.fields.{name}:percentencode}}")]
-
-
-# --- Dashboards -------------------------------------------------------------------------------
-
-
-def variable(name, label, sql, multi=True, current=None):
-    """`current` is the value to begin with, where not all are wanted."""
-    return {
-        "name": name,
-        "label": label,
-        "type": "query",
-        "datasource": DATASOURCE,
-        "query": {"editorType": "sql", "queryType": "sql", "rawSql": sql, "refId": f"Variable-{name}"},
-        "refresh": 2 if multi else 1,
-        "regex": "",
-        "sort": 0,
-        "multi": multi,
-        "includeAll": multi,
-        "current": {"selected": True, "text": current, "value": current} if current
-                   else {"selected": True, "text": ["All"], "value": ["$__all"]},
-        "hide": 0,
-        "options": [],
-        "skipUrlSync": False,
-    }
-
-
-def text_variable(name, label, description):
-    return {
-        "name": name,
-        "label": label,
-        "description": description,
-        "type": "textbox",
-        "query": "",
-        "current": {"selected": True, "text": "", "value": ""},
-        "hide": 0,
-        "options": [{"selected": True, "text": "", "value": ""}],
-        "skipUrlSync": False,
-    }
-
-
-def listed(expression, text=None):
-    """The values that there are in the range, with those hours it has a part of. A backslash is the one
-    character that Grafana does not quote; no value with one is offered."""
-    shown = f", {text} AS text" if text else ""
-    return (f"SELECT DISTINCT {expression} AS value{shown}\nFROM turns_by_hour\n"
-            "WHERE hour >= $__fromTime - toIntervalHour(1) AND hour <= $__toTime\n"
-            "  AND position(value, '\\\\') = 0\nORDER BY value\nLIMIT 1000")
-
-
-VAR_APP = variable("app", "Application", listed(APP))
-VAR_MODEL = variable("model", "Model", listed(f"ifNull(model, {NONE})"))
-VAR_UPSTREAM = variable("upstream", "Upstream", listed("upstream"))
-VAR_KEY = variable("key", "Key", listed(KEY, f"substring({KEY}, 1, 12)"))
-VAR_ZONE = variable("zone", "Days of", "SELECT time_zone AS value\nFROM system.time_zones\nORDER BY value != 'UTC', value",
-                    multi=False, current="UTC")
-PAYER = (VAR_APP, VAR_MODEL, VAR_UPSTREAM, VAR_KEY)
-
-
-def board(name, variables, panels, since="now-24h"):
-    title, description = BOARDS[name]
-    links = [board_link(other, said, key) for key, (other, said) in BOARDS.items() if key not in (name, "run")]
-    live, what, taken = LIVE[name]
-    links.append(board_link(f"{what} (Prometheus)", "The same from the metrics, live.", live, taken))
-    source = common.source("grafana-clickhouse-datasource", "ClickHouse", "prefixgate-clickhouse")
-    return common.board(name, title, description, ["clickhouse"], links, [], [source, *variables], panels, since, refresh="1m")
-
+from clickhouse_panels import (
+    COST_COLUMN, ERROR_STEPS, HIT_COLUMN, LOST_COLUMN, PAYER, RUN_COLUMN, TURN_COLUMN, VAR_APP, VAR_MODEL,
+    VAR_ZONE, board, lines, only, stat, table, text_variable, to_run, variable,
+)
+from clickhouse_sql import (
+    APP, COSTLY, IN_RANGE, IS_BILLABLE, IS_BREAK, IS_ERROR, IS_TURN, LONG_OF_DAYS, MODEL, NONE, OF_APP,
+    OF_PAYER, ORDER, PATH, PROMPT, RAW_BUCKET, WITHOUT_CACHE, chosen, every, of_turns, over_time, quantiles,
+    ratio, summed, usd,
+)
+from common import GREEN, LOST_STEPS, RATIO_STEPS, RED, WIDTH, YELLOW, column, dash, uid
 
 # What is told of each group of requests, in tables of runs and threads.
 TOLD = f"""countIf({IS_TURN}) AS "Turns",
@@ -568,11 +325,6 @@ ORDER BY "Turns" DESC""", [column("Turns", "short", gauge=True)], width=WIDTH, h
     ], since="now-7d")
 
 
-# Days are taken from the sums by hour where they begin with an hour, all year.
-WHOLE_HOURS = "timeZoneOffset(toDateTime({at}, ${{zone:sqlstring}})) % 3600 = 0"
-LONG_OF_DAYS = " AND ".join([LONG, *(WHOLE_HOURS.format(at=at) for at in (1767225600, 1782864000))])
-
-
 def spend():
     cost = usd("sum(s_cost_pico)")
     saved = "(toInt128(sum(s_cost_no_cache_pico)) - toInt128(sum(s_compared_pico)))"
@@ -643,35 +395,6 @@ ORDER BY "Day" DESC""", columns[:6], height=10),
     ], since="now-30d")
 
 
-def quantiles(measure, by=None):
-    """Quantiles over time in seconds, from the sketches of an hour or, for a short range, from records;
-    `by` gives one line for each of a group, of one quantile."""
-    level = "quantilesTDigest{}(0.5, 0.9, 0.95, 0.99)({})"
-    group = {"upstream": "upstream", "model": "model"}.get(by)
-    hours, turns = (f"{group}, ", f"{MODEL if by == 'model' else group} AS {group}, ") if group else ("", "")
-    hour_group = f"ifNull(model, {NONE}) AS model, " if by == "model" else hours
-    sketches = f"""(
-    SELECT toStartOfInterval(hour, toIntervalSecond(greatest($__interval_s, 3600))) AS time, {hour_group}{level.format('MergeState', measure)} AS sketch
-    FROM turns_by_hour
-    WHERE {every(LONG, "kind = 'turn'", "$__timeFilter(hour)", OF_APP, chosen(f"ifNull(model, {NONE})", "model"), OF_UPSTREAM, OF_KEY)}
-    GROUP BY ALL
-    UNION ALL
-    SELECT {RAW_BUCKET} AS time, {turns}{level.format('State', measure)} AS sketch
-    FROM turns
-    WHERE {every(f"NOT ({LONG})", "kind = 'turn'", IN_RANGE, *OF_PAYER)}
-    GROUP BY ALL
-  )"""
-    shown = 'levels[3] / 1e6 AS p95' if group else 'levels[1] / 1e6 AS "p50", levels[2] / 1e6 AS "p90", levels[3] / 1e6 AS "p95", levels[4] / 1e6 AS "p99"'
-    return f"""SELECT time, {hours}{shown}
-FROM (
-  SELECT time, {hours}{level.format('Merge', 'sketch')} AS levels
-  FROM {sketches}
-  GROUP BY ALL
-)
-WHERE NOT isNaN(levels[1])
-ORDER BY time"""
-
-
 def latency():
     wanted = every(IN_RANGE, "kind = 'turn'", *OF_PAYER)
 
@@ -727,12 +450,6 @@ LIMIT 50""",
               [column("First token", "s"), column("Duration", "s"), column("Overhead", "s"), column("Prompt", "short"), column("Read", "short"), column("Output", "short"),
                column("Started", "dateTimeAsIso"), RUN_COLUMN, TURN_COLUMN], width=WIDTH, height=10),
     ])
-
-
-def of_turns(condition, variable_name):
-    """Calls of the turns for which a condition on a variable holds. A turn starts before its calls."""
-    around = "started >= $__fromTime - toIntervalDay(1) AND started <= $__toTime + toIntervalSecond(1)"
-    return f"$__conditionalAll(turn_id IN (SELECT id FROM turns WHERE {around} AND {condition} IN (${{{variable_name}:sqlstring}})), ${variable_name})"
 
 
 def tools():

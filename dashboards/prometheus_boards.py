@@ -1,7 +1,7 @@
 """The dashboards of the metrics: overview, cost, prompt cache, loops and caps, gateway health."""
 
 import common
-from common import BLUE, GREEN, LOST_STEPS, RATIO_STEPS, RED, WIDTH, YELLOW, board_link, dash, row
+from common import GREEN, LOST_STEPS, RATIO_STEPS, RED, WIDTH, YELLOW, board_link, dash, row
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 

@@ -433,6 +433,55 @@ async fn tables_say_of_runs_threads_culprits_and_tools_what_the_records_say() {
         );
     }
 
+    for name in ["Bash", "Read"] {
+        let answer = store.panel("tools", "Calls", &chosen.clone().with("tool", &[name]));
+        // The first turn is before the range, and its calls are not.
+        assert_eq!(answer.rows[0][0], turns.len(), "{name}");
+    }
+    let of_app = chosen
+        .clone()
+        .with("app", &["it's"])
+        .with("model", &["gpt-6"]);
+    let wanted = turns
+        .iter()
+        .filter(|turn| turn.app.as_deref() == Some("it's"));
+    let wanted = wanted.filter(|turn| turn.model_requested.as_deref() == Some("gpt-6"));
+    let calls = store.panel("tools", "Calls", &of_app);
+    assert_eq!(calls.rows[0][0], wanted.count() * 2 - 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_choice_is_what_sums_are_of() {
+    type Is = fn(&TurnRecord) -> bool;
+    let store = Store::filled().await;
+    let turns = records::turns();
+    let chosen = choices().remove(0).1;
+    let cases: [(&'static str, &str, Is); 6] = [
+        ("app", "it's", |turn| turn.app.as_deref() == Some("it's")),
+        ("app", "(none)", |turn| turn.app.is_none()),
+        ("model", "gpt-6", |turn| {
+            turn.model_requested.as_deref() == Some("gpt-6")
+        }),
+        ("upstream", "anthropic", |turn| turn.upstream == "anthropic"),
+        ("key", KEY, |turn| turn.credential.is_some()),
+        ("key", "(none)", |turn| turn.credential.is_none()),
+    ];
+    for (variable, value, is) in cases {
+        let narrow = chosen.clone().with(variable, &[value]);
+        let within = turns
+            .iter()
+            .filter(|turn| turn.started_ms >= chosen.from && is(turn));
+        let wanted = totals(within).cost_pico;
+        for board in ["spend", "runs"] {
+            let shown = store.panel(board, "Cost", &narrow);
+            assert_eq!(
+                pico(&shown.rows[0][0]),
+                wanted,
+                "{board}: {variable} {value}"
+            );
+        }
+    }
+
     // What was chosen is quoted: it cannot add a condition.
     let wicked = chosen.clone().with("app", &["x') OR 1=1 OR ('' = '"]);
     assert!(store.panel("spend", "Spend", &wicked).rows.is_empty());
