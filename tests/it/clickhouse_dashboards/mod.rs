@@ -435,7 +435,6 @@ async fn tables_say_of_runs_threads_culprits_and_tools_what_the_records_say() {
 
     for name in ["Bash", "Read"] {
         let answer = store.panel("tools", "Calls", &chosen.clone().with("tool", &[name]));
-        // The first turn is before the range, and its calls are not.
         assert_eq!(answer.rows[0][0], turns.len(), "{name}");
     }
     let of_app = chosen
@@ -447,7 +446,7 @@ async fn tables_say_of_runs_threads_culprits_and_tools_what_the_records_say() {
         .filter(|turn| turn.app.as_deref() == Some("it's"));
     let wanted = wanted.filter(|turn| turn.model_requested.as_deref() == Some("gpt-6"));
     let calls = store.panel("tools", "Calls", &of_app);
-    assert_eq!(calls.rows[0][0], wanted.count() * 2 - 2);
+    assert_eq!(calls.rows[0][0], wanted.count() * 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
