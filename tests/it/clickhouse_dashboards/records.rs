@@ -140,7 +140,7 @@ fn calls(number: u32) -> Vec<Entry> {
             status,
             latency_ms: answered.then_some(250),
             result_bytes: answered.then_some(2_000),
-            wrong: (number % 31 == 0).then_some("invalid_input"),
+            wrong: number.is_multiple_of(31).then_some("invalid_input"),
             retries: number % 3,
         }))
     };
