@@ -13,6 +13,7 @@ pub mod clock;
 pub mod guard;
 pub mod prompt_cache;
 pub mod provider;
+pub mod redact;
 pub mod spool;
 pub mod sse;
 pub mod text;

@@ -11,6 +11,7 @@ pub mod audit;
 pub mod check;
 pub mod demo;
 pub mod doctor;
+pub mod export;
 mod reach;
 pub mod replay;
 pub mod report;
@@ -48,6 +49,8 @@ pub enum Command {
     Run(run::Args),
     /// Check the set-up and say what to do
     Doctor(doctor::Args),
+    /// Move what the trace database has to ClickHouse
+    Export(export::Args),
     /// Validate a configuration file
     Check(check::Args),
     /// Send a test alert to every webhook
@@ -69,6 +72,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Demo(args) => demo::main(args),
         Command::Run(args) => run::main(args),
         Command::Doctor(args) => doctor::main(args),
+        Command::Export(args) => export::main(args),
         Command::Check(args) => check::main(args),
         Command::Alert(args) => alert::main(args),
         Command::Spool(args) => spool::main(args),

@@ -1,6 +1,6 @@
 //! `prefixgate report`: what the trace database knows, as a table or as JSON.
 //!
-//! JSON is one array (of runs, requests, groups of spend, loops, caps or tools), of savings one
+//! JSON is one array (of runs, requests, groups of spend, loops, caps, tools or contents), of savings one
 //! object. Money in it is a decimal string and exact; unknown is `null`.
 
 use std::collections::HashMap;
@@ -19,6 +19,7 @@ use self::when::When;
 use super::EXIT_USAGE;
 use crate::store::{By, Filter, Questions, Sqlite, StoreError, Strikes, Totals};
 
+mod content;
 mod guard;
 pub(super) mod json;
 pub(super) mod money;
@@ -56,6 +57,8 @@ pub enum What {
     Caps,
     /// How often each tool was called and failed
     Tools,
+    /// Captured requests and answers of one run, where they are kept ([capture])
+    Content,
 }
 
 /// What spend is grouped by.
@@ -81,9 +84,12 @@ pub struct Args {
     /// What to show
     #[arg(value_enum, default_value_t = What::Runs)]
     what: What,
-    /// The run whose turns or threads are shown; loops, caps and tools: only of this run
-    #[arg(long, value_name = "ID", required_if_eq_any([("what", "turns"), ("what", "tree")]))]
+    /// The run whose turns, threads or content are shown; loops, caps and tools: only of this run
+    #[arg(long, value_name = "ID", required_if_eq_any([("what", "turns"), ("what", "tree"), ("what", "content")]))]
     run: Option<String>,
+    /// Content: only of the turns with this number
+    #[arg(long, value_name = "N")]
+    turn: Option<u32>,
     /// Directory of the trace database
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -120,14 +126,23 @@ pub(super) fn zone(name: &str) -> Result<TimeZone, String> {
 }
 
 impl Args {
+    fn data_dir(&self) -> PathBuf {
+        self.data_dir
+            .clone()
+            .unwrap_or_else(crate::config::default_data_dir)
+    }
+
     /// Flags that do not go with what is asked for.
     fn misuse(&self) -> Option<&'static str> {
         match self.what {
             What::Runs | What::Spend | What::Savings if self.run.is_some() => Some(
-                "--run goes with `prefixgate report turns`, `tree`, `loops`, `caps` and `tools`",
+                "--run goes with `prefixgate report turns`, `tree`, `loops`, `caps`, `tools` and `content`",
             ),
             what if what != What::Spend && self.by.is_some() => {
                 Some("--by goes with `prefixgate report spend`")
+            }
+            what if what != What::Content && self.turn.is_some() => {
+                Some("--turn goes with `prefixgate report content`")
             }
             what if what != What::Turns && self.all => {
                 Some("--all goes with `prefixgate report turns`")
@@ -146,11 +161,7 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
         eprintln!("prefixgate report: {misuse}");
         return Ok(ExitCode::from(EXIT_USAGE));
     }
-    let data_dir = args
-        .data_dir
-        .clone()
-        .unwrap_or_else(crate::config::default_data_dir);
-    let store = Sqlite::open_read(&data_dir)?;
+    let store = Sqlite::open_read(&args.data_dir())?;
     let text = answer(&store, &args, now_ms())?;
     print(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -252,6 +263,18 @@ fn answer(store: &dyn Questions, args: &Args, now_ms: i64) -> anyhow::Result<Str
                 return savings::json(&found);
             }
             Ok(savings::show(&found, &zone))
+        }
+        What::Content => {
+            let run = args.run.as_deref().context("--run is missing")?;
+            let turns = store.turns(run, &filter, false)?;
+            if turns.is_empty() {
+                bail!("no turns of a run `{run}`: `prefixgate report runs` lists the runs");
+            }
+            let found = content::find(&args.data_dir(), run, &turns, args.turn)?;
+            if args.json {
+                return content::json(&found);
+            }
+            Ok(content::text(&found, &zone))
         }
         What::Loops | What::Caps | What::Tools => seen(store, args, filter, &zone),
     }

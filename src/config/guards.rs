@@ -238,6 +238,18 @@ impl Config {
             .unwrap_or(self.capture.mode)
     }
 
+    /// Whether content of any application is kept.
+    #[must_use]
+    pub fn captures(&self) -> bool {
+        let captured = |mode| mode != CaptureMode::None;
+        captured(self.capture.mode)
+            || self
+                .apps
+                .values()
+                .filter_map(|app| app.capture)
+                .any(captured)
+    }
+
     fn app(&self, name: Option<&str>) -> Option<&App> {
         self.apps.get(name?)
     }

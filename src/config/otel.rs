@@ -16,6 +16,9 @@ use http::{HeaderName, HeaderValue, Uri};
 
 use super::{Otlp, Problem, Semconv};
 
+/// Where spans are posted to, whatever is said of other signals.
+pub(super) const TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+
 /// Headers of a post.
 type Headers = Vec<(HeaderName, HeaderValue)>;
 
@@ -123,7 +126,7 @@ impl Reader<'_> {
         let traces = self.exporter("OTEL_TRACES_EXPORTER") != Some(false);
         let metrics = self.exporter("OTEL_METRICS_EXPORTER");
         let base = self.uri("OTEL_EXPORTER_OTLP_ENDPOINT");
-        let own_traces = self.uri("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
+        let own_traces = self.uri(TRACES_ENDPOINT);
         let own_metrics = self.uri("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT");
         if base.is_none() && own_traces.is_none() && own_metrics.is_none() {
             return None;
@@ -170,19 +173,19 @@ impl Reader<'_> {
         })
     }
 
+    /// A list: others may stand beside `otlp`, as for a library that knows them.
     fn exporter(&mut self, name: &str) -> Option<bool> {
         let value = self.value(name)?;
-        match value.as_str() {
-            "otlp" => Some(true),
-            "none" => Some(false),
-            _ => {
-                self.wrong(
-                    name,
-                    "must be `otlp` or `none`: there are no other exporters here",
-                );
-                None
-            }
+        if value.split(',').any(|word| word.trim() == "otlp") {
+            return Some(true);
         }
+        if value != "none" {
+            self.wrong(
+                name,
+                "must be `otlp` or `none`: there are no other exporters here",
+            );
+        }
+        Some(false)
     }
 
     fn uri(&mut self, name: &str) -> Option<Uri> {

@@ -185,8 +185,6 @@ pub struct Capture {
     pub retention_bytes: u64,
     /// Rules of the user's own: name and regular expression. What matches is replaced.
     pub rules: Vec<(String, String)>,
-    /// Spans carry the content as well.
-    pub otlp: bool,
 }
 
 impl Default for Capture {
@@ -197,7 +195,6 @@ impl Default for Capture {
             retention_days: 7,
             retention_bytes: 1 << 30,
             rules: Vec::new(),
-            otlp: false,
         }
     }
 }

@@ -52,15 +52,14 @@ use crate::trace::Entry;
 
 mod attr;
 mod backends;
-mod ids;
 mod meter;
 mod naming;
 mod post;
 mod span;
 mod tree;
 
+pub use crate::trace::ids::{Context, SpanId, TraceId, traceparent};
 pub use backends::{BACKENDS, Backend};
-pub use ids::{Context, SpanId, TraceId, traceparent};
 pub use meter::MAX_SERIES;
 pub use naming::{Naming, Provider};
 pub use post::Failure;

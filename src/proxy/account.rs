@@ -9,7 +9,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Uri, request};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, request};
 use uuid::Uuid;
 
 pub use self::closing::Booked;
@@ -24,6 +25,7 @@ use crate::prompt_cache::chain::Hash;
 use crate::provider::view::{Answer, Ttl};
 use crate::run::Seat;
 use crate::text;
+use crate::trace::capture::Holding;
 use crate::trace::{Outcome, RequestKind, TurnRecord};
 use crate::usage::ModelFacts;
 
@@ -91,6 +93,8 @@ struct Open {
     headers: Vec<(&'static HeaderName, HeaderValue)>,
     /// What is known of its model, once it has been priced.
     facts: Option<Option<ModelFacts>>,
+    /// Its content, where that is captured.
+    captured: Option<Box<Holding>>,
 }
 
 /// A request that can be sent again.
@@ -147,6 +151,7 @@ impl Account {
             declared: None,
             headers: Vec::new(),
             facts: None,
+            captured: None,
         };
         Self {
             shared: shared.clone(),
@@ -283,6 +288,36 @@ impl Account {
         }
     }
 
+    /// Holds the content of the request, to be kept when the account is closed.
+    pub(super) fn capture(&mut self, held: Option<Holding>) {
+        if let Some(open) = &mut self.open {
+            open.captured = held.map(Box::new);
+        }
+    }
+
+    /// The head of the answer that goes to the client.
+    pub(super) fn captured_head(&mut self, status: StatusCode, headers: &HeaderMap) {
+        if let Some(held) = self.open.as_mut().and_then(|open| open.captured.as_mut()) {
+            let kind = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok());
+            let encoding = super::encodings(headers);
+            held.answered(status.as_u16(), kind.unwrap_or_default(), &encoding);
+        }
+    }
+
+    /// Bytes of the answer, as the upstream sent them.
+    pub(super) fn captured_bytes(&mut self, bytes: &[u8]) {
+        if let Some(held) = self.open.as_mut().and_then(|open| open.captured.as_mut()) {
+            held.passed(bytes);
+        }
+    }
+
+    /// Why there is no answer, for the record.
+    pub(super) fn failed_with(&mut self, message: &str) {
+        if let Some(open) = &mut self.open {
+            open.record.error_message = Some(self.shared.redactor.clean(message));
+        }
+    }
+
     /// The lifetime that every marker of the request asks for; decides what a write cost when the
     /// provider does not split it.
     pub fn set_ttl(&mut self, ttl: Option<Ttl>) {
@@ -362,9 +397,9 @@ impl Account {
         let shared = &self.shared;
         open.record.duration_us = micros(open.started);
         if let Some(answer) = &answer {
-            open.read(answer);
+            open.read(shared, answer);
         }
-        open.judge(&end, answer.as_ref());
+        open.judge(shared, &end, answer.as_ref());
         if matches!(end, End::ClientGone) && *shared.cut.borrow() {
             open.record.warnings.push("cut_by_shutdown".to_owned());
         }
@@ -379,6 +414,7 @@ impl Account {
             open,
             answer,
             ended_ms: now_ms,
+            complete: matches!(end, End::Complete),
             written: None,
         })
     }

@@ -321,7 +321,12 @@ impl Watched {
             cache.helper_pico = saving.pico;
         }
         match verdict {
-            Ok(verdict) => {
+            Ok(mut verdict) => {
+                if let Some(excerpt) = &mut verdict.excerpt {
+                    // The built-in rules have seen all of the text; these are the user's own.
+                    excerpt.before = shared.redactor.clean(&excerpt.before);
+                    excerpt.after = shared.redactor.clean(&excerpt.after);
+                }
                 let native = record.native_diagnosis.as_deref().map(meaning);
                 let changed = self.compared.change.is_some();
                 cache.native_agrees = native.and_then(|native| {

@@ -51,7 +51,10 @@ use crate::prompt_cache::chain::Hasher;
 use crate::prompt_cache::engine::{Engine, News};
 use crate::provider::anthropic::response::{Limits, Reader, Shape};
 use crate::provider::{anthropic, decode};
+use crate::redact::Redactor;
 use crate::run::{Labels, Registry, identify};
+use crate::trace::capture::Capture;
+use crate::trace::ids;
 use crate::trace::metrics::Metrics;
 use crate::trace::{Outcome, Recorder, RequestKind};
 use crate::usage::PriceBook;
@@ -92,6 +95,10 @@ pub struct Shared {
     pub metrics: Metrics,
     /// Loops and caps.
     pub guards: guard::Guards,
+    /// What is taken out of every text that is kept.
+    pub redactor: Arc<Redactor>,
+    /// Where the content of turns is kept; `None` where no application's is.
+    pub capture: Option<Capture>,
     /// Models already complained about.
     pub unpriced: Mutex<HashSet<String>>,
     /// Told when no request is under way any more.
@@ -217,6 +224,11 @@ pub async fn serve(
             Ok(taken) => taken,
             Err(error) => return refuse_intake(account, error, upstream.format),
         };
+        if let Some(capture) = &shared.capture {
+            let mode = shared.config.capture_for(labels.app.as_deref());
+            let encoding = encodings(&parts.headers);
+            account.capture(capture.hold(mode, &taken.bytes, &encoding));
+        }
         let ready = account.elapsed_us();
         let asking = Asking {
             headers: &parts.headers,
@@ -286,6 +298,13 @@ pub async fn serve(
         Ok(answer) => pass_on(&shared, account, answer, turn && !method_is_head, unframed),
         Err((refusal, outcome)) => refuse(account, refusal, outcome, upstream.format),
     }
+}
+
+/// The content encodings of a body, in one line.
+fn encodings(headers: &HeaderMap) -> String {
+    let lines = headers.get_all(CONTENT_ENCODING).iter();
+    let lines: Vec<&str> = lines.filter_map(|line| line.to_str().ok()).collect();
+    lines.join(",")
 }
 
 /// Remembers what was new in a request, while the upstream works on it.
@@ -403,6 +422,16 @@ async fn send_turn(
     prepared: Prepared,
     original: Bytes,
 ) -> Result<Response<Incoming>, Unanswered> {
+    if let (Some(otlp), Some(record)) = (&shared.config.otlp, account.record())
+        && otlp.propagate
+    {
+        let client = record.traceparent.as_deref();
+        let ours = ids::traceparent(record.id, &record.run_id, client, otlp.sample_ppm);
+        // Digits and dashes: it is always a value.
+        if let Ok(value) = HeaderValue::try_from(ours) {
+            parts.headers.insert("traceparent", value);
+        }
+    }
     // Only a decoded body can be edited into one that generates nothing.
     let plain = prepared.edited || !parts.headers.contains_key(CONTENT_ENCODING);
     if shared.config.keep_warm_max_micro_usd > 0 && plain {
@@ -525,6 +554,7 @@ fn pass_on(
         account.began();
     }
     account.told(&mut parts.headers);
+    account.captured_head(parts.status, &parts.headers);
     let empty = http_body::Body::is_end_stream(&body);
     if empty && !(read && parts.status == StatusCode::OK) {
         account.finish(End::Complete, None);
@@ -579,8 +609,8 @@ fn refuse(
     if let Some(record) = account.record() {
         record.status = Some(refusal.status.as_u16());
         record.error_type = Some(refusal.kind.to_owned());
-        record.error_message = Some(refusal.message.clone());
     }
+    account.failed_with(&refusal.message);
     account.finish(End::Own(outcome, refusal.message.clone()), None);
     refusal.into_response(format)
 }

@@ -204,6 +204,7 @@ impl Tee {
                 Poll::Ready(Some(Ok(frame))) => {
                     self.touched = Instant::now();
                     if let Some(data) = frame.data_ref() {
+                        self.account.captured_bytes(data);
                         self.read(data);
                     }
                     self.held.push(frame);

@@ -43,8 +43,10 @@ use crate::proxy::{
     upstream::Clients,
     warm::Gate,
 };
+use crate::redact::Redactor;
 use crate::run::{MAX_THREADS, Registry, Seed};
 use crate::store::{Sqlite, ThreadSeed};
+use crate::trace::capture::{Capture, CaptureHandle};
 use crate::trace::metrics::Metrics;
 use crate::trace::{self, AlertSender, Notice, RecorderHandle, Retention};
 use crate::usage::PriceBook;
@@ -79,6 +81,7 @@ pub struct Gateway {
     alerts: Option<Sending>,
     recorder: Option<RecorderHandle>,
     remotes: Option<Remotes>,
+    captured: Option<CaptureHandle>,
     /// Held while this gateway uses its data directory; the system lets go of it with the process.
     _lock: File,
 }
@@ -131,6 +134,21 @@ impl Gateway {
         let (recorder, handle) = trace::start(store, outlets, config.record_queue, retention)
             .context("the recorder's thread cannot be started")?;
         let seeds = StoreSeeds::new(config.data_dir.clone(), config.caps.zone.clone());
+        let redactor = Redactor::new(&config.capture.rules);
+        let redactor = Arc::new(redactor.context("capture.rules are not usable")?);
+        let (capture, captured) = if config.captures() {
+            let settings = &config.capture;
+            tracing::info!(
+                default = settings.mode.word(),
+                "content of requests and answers is captured as [capture] and [app.NAME] say"
+            );
+            let (capture, handle) =
+                Capture::start(&config.data_dir, settings, redactor.clone(), clock.clone())
+                    .context("the thread that keeps captured content cannot be started")?;
+            (Some(capture), Some(handle))
+        } else {
+            (None, None)
+        };
         let levels = config.alerts.cap_levels.clone();
         let seeds = Arc::new(seeds);
         let ledger = match &config.caps.redis {
@@ -168,6 +186,8 @@ impl Gateway {
             recorder,
             metrics,
             guards: Guards::new(ledger, told),
+            redactor,
+            capture,
             unpriced: Mutex::new(HashSet::new()),
             idle: Notify::new(),
             cut: watch::Sender::new(false),
@@ -210,6 +230,7 @@ impl Gateway {
             alerts,
             recorder: Some(handle),
             remotes: Some(remotes),
+            captured,
             _lock: lock,
         })
     }
@@ -263,6 +284,12 @@ impl Gateway {
         }
         if let Err(error) = state::save(&self.shared.engine, &self.shared.config.data_dir) {
             tracing::warn!(%error, "the prompt-cache engine's state was not kept");
+        }
+        if let Some(handle) = self.captured.take() {
+            let closed = tokio::task::spawn_blocking(move || handle.close()).await;
+            if let Err(error) = closed {
+                tracing::error!(%error, "the keeping of captured content did not close");
+            }
         }
         if let Some(handle) = self.recorder.take() {
             let closed = tokio::task::spawn_blocking(move || handle.close()).await;

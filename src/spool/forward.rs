@@ -253,6 +253,9 @@ impl<D: Deliver> Loop<D> {
     /// Offers a batch until the store has said yes or no.
     async fn send(&mut self, batch: &Batch) -> Result<End, Over> {
         loop {
+            if self.until().is_some_and(|until| Instant::now() >= until) {
+                return Err(Over);
+            }
             let attempt = timeout(self.settings.attempt, self.deliver.deliver(batch));
             let result = tokio::select! {
                 biased;

@@ -55,6 +55,10 @@ pub(super) fn open_on(
     let lock = lock(dir)?;
     let mut found = survey(dir)?;
     set_aside(dir, &found, &clock)?;
+    if let Some((path, whole)) = &found.torn {
+        tracing::warn!(segment = %path.display(), "a record that was not wholly written is cut off");
+        disk.truncate(&OpenOptions::new().write(true).open(path)?, *whole)?;
+    }
     for path in &found.stale {
         disk.remove(path)?;
     }
@@ -65,13 +69,6 @@ pub(super) fn open_on(
     let active = match (&found.appendable, found.segments.last()) {
         (Some(end), Some(last)) => {
             let file = OpenOptions::new().append(true).open(&last.path)?;
-            if file.metadata()?.len() > end.good {
-                tracing::warn!(
-                    segment = %last.path.display(),
-                    "a record that was not wholly written is cut off"
-                );
-                disk.truncate(&file, end.good)?;
-            }
             Some((file, end.good))
         }
         _ => None,

@@ -41,6 +41,9 @@ pub(super) struct Survey {
     pub unreadable: Vec<(PathBuf, String)>,
     /// The end of the last segment, if it can be appended to.
     pub appendable: Option<Tail>,
+    /// The last segment goes beyond what can be read of it, by a write that did not come to its end:
+    /// where that begins.
+    pub torn: Option<(PathBuf, u64)>,
     /// Time of the newest record.
     pub newest_ms: Option<i64>,
     /// Where the head lies in its segment.
@@ -105,6 +108,7 @@ pub(super) fn survey(dir: &Path) -> io::Result<Survey> {
         stale: sorted.stale,
         unreadable: sorted.unreadable,
         appendable: None,
+        torn: None,
         newest_ms: None,
         head_at: HEADER as u64,
         low_at: HEADER as u64,
@@ -229,6 +233,8 @@ impl Survey {
                 self.appendable = Some(found);
             }
             if !found.damaged {
+                let torn = last.bytes > found.good;
+                self.torn = torn.then(|| (last.path.clone(), found.good));
                 last.bytes = found.good;
             }
         }

@@ -5,7 +5,9 @@
 //! and counted.
 
 mod alert;
+pub mod capture;
 mod code;
+pub mod ids;
 pub mod metrics;
 mod record;
 mod recorder;

@@ -84,7 +84,5 @@ section! {
         retention_size: Size,
         /// What else is replaced.
         rules: Rules,
-        /// Spans carry content.
-        otlp: bool,
     }
 }

@@ -30,6 +30,8 @@ fn nothing_is_sent_unless_an_endpoint_is_named() {
     );
     assert_eq!(read(&[AT, ("OTEL_SDK_DISABLED", "TRUE")]), Ok(None));
     assert_eq!(read(&[AT, ("OTEL_TRACES_EXPORTER", "none")]), Ok(None));
+    let list = read(&[AT, ("OTEL_TRACES_EXPORTER", "console, otlp")]);
+    assert!(list.unwrap().unwrap().traces.is_some());
 }
 
 #[test]

@@ -60,7 +60,6 @@ pub(super) fn settings(config: &Config, add: Add<'_>) {
         let rules = capture.rules.iter().map(|(n, r)| (n.as_str(), r.as_str()));
         add("rules", table(rules));
     }
-    add("otlp", capture.otlp.to_string());
 }
 
 fn table<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> String {

@@ -4,8 +4,9 @@ use std::ops::RangeInclusive;
 
 use super::super::file;
 use super::super::options::{Options, VARIABLES};
+use super::super::otel::{self, OtlpEnv};
 use super::super::value::{ClickHouseUrl, OtlpUrl, Secret};
-use super::super::{ClickHouse, Config, Otlp};
+use super::super::{ClickHouse, Config, Origin, Otlp};
 use super::{GIB, KIB, MIB, RETENTION_DAYS, Resolver, text};
 
 const BATCH_ROWS: RangeInclusive<u64> = 1..=1_000_000;
@@ -92,7 +93,19 @@ impl Resolver<'_> {
             text("--otlp", &options.otlp),
             VARIABLES[12],
         );
-        let mut otlp = Otlp::at(http::Uri::default());
+        let endpoint = endpoint.map(|picked| picked.value.0);
+        let env = self.standard_environment(endpoint.as_ref());
+        let named = endpoint.or_else(|| env.as_ref()?.traces.clone());
+        let placed = named.is_some();
+        let mut otlp = Otlp::at(named.unwrap_or_default());
+        if let Some(env) = env {
+            let variable = "OTEL_EXPORTER_OTLP_ENDPOINT";
+            let origin = Origin::Environment(variable);
+            self.origins
+                .entry("otlp.endpoint".to_owned())
+                .or_insert(origin);
+            env.apply(&mut otlp);
+        }
         if let Some(headers) = self.in_file("otlp.headers", typed.headers) {
             otlp.headers = headers.value.0;
         }
@@ -127,15 +140,36 @@ impl Resolver<'_> {
             METRICS_MS,
             &mut otlp.metrics_interval,
         );
-        let Some(endpoint) = endpoint else {
+        if !placed {
             self.needless("otlp", "endpoint", line, typed.typed.len());
             return;
-        };
-        otlp.traces = endpoint.value.0;
-        if metrics.is_some_and(|on| on.value) {
-            otlp.metrics = OtlpUrl::metrics(&otlp.traces);
+        }
+        match metrics.map(|on| on.value) {
+            Some(true) => otlp.metrics = otlp.metrics.or_else(|| OtlpUrl::metrics(&otlp.traces)),
+            Some(false) => otlp.metrics = None,
+            None => {}
         }
         config.otlp = Some(otlp);
+    }
+
+    /// What the variables of the standard say. An endpoint of ours goes before theirs.
+    fn standard_environment(&mut self, endpoint: Option<&http::Uri>) -> Option<OtlpEnv> {
+        let found = otel::from_env(|name| match endpoint {
+            Some(ours) if name == otel::TRACES_ENDPOINT => Some(ours.to_string()),
+            _ => Some(self.environment.get(name)?.to_str()?.to_owned()),
+        });
+        found.unwrap_or_else(|problems| {
+            if endpoint.is_some() {
+                self.problems.extend(problems);
+            } else {
+                // They may be meant for the agent that runs beside: no reason not to start.
+                let ignored = problems
+                    .iter()
+                    .map(|why| format!("no spans are sent: {why}"));
+                self.warnings.extend(ignored);
+            }
+            None
+        })
     }
 
     pub(super) fn spool(&mut self, config: &mut Config, typed: file::Spool) {
@@ -168,9 +202,6 @@ impl Resolver<'_> {
         }
         if let Some(rules) = self.in_file("capture.rules", typed.rules) {
             capture.rules = rules.value.0;
-        }
-        if let Some(otlp) = self.in_file("capture.otlp", typed.otlp) {
-            capture.otlp = otlp.value;
         }
     }
 

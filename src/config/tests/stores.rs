@@ -182,3 +182,47 @@ fn a_section_without_its_place_and_a_bare_password_are_warned_about() {
     assert_eq!(bare("127.0.0.1:8123"), [""; 0]);
     assert!(bare("far:8123")[0].contains("without TLS"));
 }
+
+#[test]
+fn the_standard_variables_set_otlp_up_below_what_the_file_says() {
+    let of = |file: &str| {
+        Case::new(file)
+            .set("OTEL_EXPORTER_OTLP_ENDPOINT", "http://env:4318")
+            .set("OTEL_EXPORTER_OTLP_HEADERS", "x-key=hush")
+            .set("OTEL_SERVICE_NAME", "gate")
+    };
+    let config = of("").load().unwrap();
+    let otlp = config.otlp.as_ref().unwrap();
+    assert_eq!(otlp.traces, "http://env:4318/v1/traces");
+    assert_eq!(otlp.headers[0].1, "hush");
+    assert_eq!(otlp.metrics, None);
+    assert!(
+        otlp.resource
+            .contains(&("service.name".to_owned(), "gate".to_owned()))
+    );
+    let origin = config.origin("otlp.endpoint").to_string();
+    assert_eq!(origin, "OTEL_EXPORTER_OTLP_ENDPOINT");
+
+    let file =
+        "[otlp]\nendpoint = \"http://file:4318\"\nmetrics = true\nresource = { zone = \"a\" }\n";
+    let otlp = of(file).load().unwrap().otlp.unwrap();
+    assert_eq!(otlp.traces, "http://file:4318/v1/traces");
+    assert_eq!(otlp.metrics.unwrap(), "http://file:4318/v1/metrics");
+    // What the file does not say stands as the environment has it.
+    assert_eq!(otlp.headers[0].1, "hush");
+    assert!(
+        otlp.resource
+            .contains(&("service.name".to_owned(), "gate".to_owned()))
+    );
+    assert!(otlp.resource.contains(&("zone".to_owned(), "a".to_owned())));
+
+    let off = of("").set("OTEL_SDK_DISABLED", "true").load().unwrap();
+    assert_eq!(off.otlp, None);
+    // The variables may be meant for an agent: only who asks for OTLP here has to put them right.
+    let grpc = |file| of(file).set("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
+    let wrong = grpc(file).problems();
+    assert!(wrong.contains("OTEL_EXPORTER_OTLP_PROTOCOL"), "{wrong}");
+    let beside = grpc("").load().unwrap();
+    assert_eq!(beside.otlp, None);
+    assert!(beside.warnings[0].starts_with("no spans are sent: OTEL_EXPORTER_OTLP_PROTOCOL"));
+}

@@ -4,9 +4,9 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::{Span, Status, status::StatusCode};
 
 use super::attr::{Attributes, nanos};
-use super::ids::{self, SpanId, TraceId};
 use super::naming::Naming;
 use crate::text;
+use crate::trace::ids::{self, SpanId, TraceId};
 use crate::trace::{CallStatus, EventRecord, ToolCallRecord};
 
 mod turn;

@@ -23,10 +23,10 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use uuid::Uuid;
 
 use super::attr::nanos;
-use super::ids::{self, Context, MAIN};
 use super::naming::Naming;
 use super::span::{self, Agent, Place, Times, Tried};
 use crate::bounded::Bounded;
+use crate::trace::ids::{self, Context, MAIN};
 use crate::trace::{Entry, EventRecord, Outcome, RequestKind, ToolCallRecord, TurnRecord};
 use crate::usage::Usage;
 

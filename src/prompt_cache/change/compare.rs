@@ -1,5 +1,7 @@
 //! Two versions of one block, byte by byte: where they part, in which value, and what happened.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use super::Seen;
@@ -9,6 +11,7 @@ use crate::prompt_cache::keep::{PART_BYTES, head_of};
 use crate::prompt_cache::verdict::{Excerpt, What};
 use crate::provider::json::{Walker, inside, string_end, unescape};
 use crate::provider::view::{Block, BlockKind, Form, Section, Span};
+use crate::redact;
 
 /// Of the new version this much is looked at: a whole kept block, and a window behind it.
 const LOOK_BYTES: usize = PART_BYTES + 256;
@@ -391,7 +394,10 @@ fn excerpt(old: &[u8], new: &[u8], at: usize, token: usize) -> Excerpt {
         };
         let start = start.min(text.len());
         let window = &text[start..text.len().min(start + EXCERPT_BYTES)];
-        on_borders(window).to_owned()
+        let shown = on_borders(window);
+        let start = start + continued(window);
+        // A window shows pieces of what is only recognised whole.
+        redact::built_in().part(&same_length(text), start..start + shown.len())
     };
     Excerpt {
         before: cut(old),
@@ -399,10 +405,32 @@ fn excerpt(old: &[u8], new: &[u8], at: usize, token: usize) -> Excerpt {
     }
 }
 
+/// How many bytes of a character that has begun before it a window begins with.
+fn continued(window: &[u8]) -> usize {
+    let cut = window.iter().take_while(|b| **b & 0xC0 == 0x80).count();
+    cut.min(3)
+}
+
+/// Bytes as a text of the same length: what is no text is replaced byte by byte.
+fn same_length(bytes: &[u8]) -> Cow<'_, str> {
+    let mut rest = match std::str::from_utf8(bytes) {
+        Ok(text) => return Cow::Borrowed(text),
+        Err(_) => bytes,
+    };
+    let mut text = String::with_capacity(bytes.len());
+    while let Err(error) = std::str::from_utf8(rest) {
+        let valid = &rest[..error.valid_up_to()];
+        text.push_str(std::str::from_utf8(valid).unwrap_or_default());
+        text.push('?');
+        rest = &rest[valid.len() + 1..];
+    }
+    text.push_str(std::str::from_utf8(rest).unwrap_or_default());
+    Cow::Owned(text)
+}
+
 /// The window without characters that its ends cut. What is no text at all ends it.
 fn on_borders(window: &[u8]) -> &str {
-    let cut = window.iter().take_while(|b| **b & 0xC0 == 0x80).count();
-    let window = &window[cut.min(3).min(window.len())..];
+    let window = &window[continued(window)..];
     match std::str::from_utf8(window) {
         Ok(text) => text,
         Err(error) => std::str::from_utf8(&window[..error.valid_up_to()]).unwrap_or_default(),
@@ -458,6 +486,35 @@ mod tests {
             assert!(windows.before.len() <= EXCERPT_BYTES && windows.after.len() <= EXCERPT_BYTES);
             assert!(!windows.after.contains('\u{fffd}'));
         }
+    }
+
+    #[test]
+    fn e15_excerpts_show_no_piece_of_a_secret() {
+        let key = "sk-ant-api03-AbCdEfGhIjKlMnOpQrStUvWxYz0123456789AbCdEfGhIjKlMnOpQrStUvWxYz";
+        let pem = format!(
+            "-----BEGIN PRIVATE KEY-----\\n{}\\n-----END PRIVATE KEY-----",
+            "MIIEvQIBADANBg".repeat(60)
+        );
+        for secret in [key, &pem] {
+            for at in (0..secret.len()).step_by(7) {
+                let old = format!("\"use {secret} now\"");
+                let mut new = old.clone().into_bytes();
+                new[5 + at] = if new[5 + at] == b'x' { b'y' } else { b'x' };
+                let windows = excerpt(old.as_bytes(), &new, 5 + at, 5);
+                let shown = windows.before.replace("[redacted:", "");
+                let piece = |from: usize| secret.get(from..from + 8);
+                for piece in (0..secret.len())
+                    .filter_map(piece)
+                    .filter(|p| !p.contains(' '))
+                {
+                    assert!(!shown.contains(piece), "{shown} shows {piece}");
+                }
+            }
+        }
+        // Bytes that are no text move nothing.
+        let old = [b"\"a\xFF\xFFb mail jo@example.org is ", "1\"".as_bytes()].concat();
+        let windows = excerpt(&old, &old, old.len() - 2, old.len() - 2);
+        assert_eq!(windows.before, "[redacted:mail] is 1");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The Anthropic Messages wire format.
 
 pub mod answer;
+pub mod assembled;
 pub mod diagnosis;
 pub mod error;
+pub mod media;
 pub mod request;
 pub mod response;
 mod stream;

@@ -8,6 +8,7 @@ use super::{MAX_MODEL_BYTES, Open, call_id, hex};
 use crate::provider::view::{Answer, AnsweredCall};
 use crate::proxy::{Shared, guard, line};
 use crate::text;
+use crate::trace::capture::About;
 use crate::trace::{CallStatus, Outcome, RequestKind, ToolCallRecord, TurnRecord};
 use crate::usage::Usage;
 
@@ -29,6 +30,8 @@ pub(super) struct Closing {
     pub(super) answer: Option<Answer>,
     /// When it ended, UTC milliseconds.
     pub(super) ended_ms: i64,
+    /// The upstream's answer was delivered to its end, whatever it says.
+    pub(super) complete: bool,
     /// What it came to, once it has been written.
     pub(super) written: Option<Booked>,
 }
@@ -77,6 +80,16 @@ impl Closing {
                 let asked = call_record(shared, record, call, wrong, self.ended_ms);
                 shared.recorder.call(asked);
             }
+        }
+        if let Some(held) = open.captured.take() {
+            held.hand_over(About {
+                turn: record.id,
+                run: record.run_id.clone(),
+                thread: record.thread_id.clone(),
+                app: record.app.clone(),
+                started_ms: record.started_ms,
+                complete: self.complete,
+            });
         }
         line::log(record);
         guard::digest(shared, record);

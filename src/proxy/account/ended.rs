@@ -15,7 +15,7 @@ use crate::usage::{ModelFacts, Priced};
 
 impl Open {
     /// Takes over what the answer said.
-    pub(super) fn read(&mut self, answer: &Answer) {
+    pub(super) fn read(&mut self, shared: &Shared, answer: &Answer) {
         let record = &mut self.record;
         record.model_served = answer
             .metered
@@ -45,12 +45,13 @@ impl Open {
             record.error_type = Some(text::prefix(&error.kind, MAX_MODEL_BYTES).to_owned());
             // Providers quote what they did not like, and that is the client's content.
             let message = text::without_quotations(&error.message);
+            let message = shared.redactor.clean(&message);
             record.error_message = Some(text::prefix(&message, MAX_ERROR_BYTES).to_owned());
         }
     }
 
     /// Decides the outcome.
-    pub(super) fn judge(&mut self, end: &End, answer: Option<&Answer>) {
+    pub(super) fn judge(&mut self, shared: &Shared, end: &End, answer: Option<&Answer>) {
         let record = &mut self.record;
         let refused = record.status.is_some_and(|s| s >= 400);
         record.outcome = match end {
@@ -64,7 +65,8 @@ impl Open {
         };
         if matches!(end, End::Cut(_) | End::Silent | End::Own(..)) && record.error_type.is_none() {
             record.error_type = Some(record.outcome.as_str().to_owned());
-            record.error_message = Some(text::prefix(&end.to_string(), MAX_ERROR_BYTES).to_owned());
+            let message = shared.redactor.clean(&end.to_string());
+            record.error_message = Some(text::prefix(&message, MAX_ERROR_BYTES).to_owned());
         }
         if record.outcome != Outcome::Ok {
             record.usage_complete &= answer.is_some_and(|a| a.finished);

@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use clickhouse::error::Error;
+use clickhouse::error::Error as Told;
+
+use crate::store::StoreError;
 
 /// Why a batch was not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +25,17 @@ pub enum Failure {
         /// For people; never data.
         why: String,
     },
+}
+
+/// Why records could not be read from the server or moved to it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A record cannot be read: SQLite fails, or a store holds a word that is not known here.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The server does not do it.
+    #[error("ClickHouse: {0}")]
+    Server(#[from] Failure),
 }
 
 impl Failure {
@@ -234,20 +247,20 @@ impl Judged {
     }
 }
 
-pub(super) fn judge(error: &Error) -> Judged {
+pub(super) fn judge(error: &Told) -> Judged {
     let (class, why) = match error {
-        Error::Network(_) => (Class::Passing, "the server cannot be reached".to_owned()),
-        Error::TimedOut => (Class::Passing, "the server does not answer".to_owned()),
-        Error::BadResponse(text) => return answered(text),
-        Error::SchemaMismatch(_) => (
+        Told::Network(_) => (Class::Passing, "the server cannot be reached".to_owned()),
+        Told::TimedOut => (Class::Passing, "the server does not answer".to_owned()),
+        Told::BadResponse(text) => return answered(text),
+        Told::SchemaMismatch(_) => (
             Class::Schema,
             "a table has other columns than prefixgate gave it".to_owned(),
         ),
-        Error::InvalidParams(_) | Error::Unsupported(_) => (
+        Told::InvalidParams(_) | Told::Unsupported(_) => (
             Class::Setting,
             "the URL cannot be used: check [clickhouse] url".to_owned(),
         ),
-        Error::Custom(_) | Error::SequenceMustHaveLength => {
+        Told::Custom(_) | Told::SequenceMustHaveLength => {
             (Class::Data, "a row cannot be written".to_owned())
         }
         _ => (
@@ -310,7 +323,7 @@ mod tests {
     use super::*;
 
     fn bad(text: &str) -> Judged {
-        judge(&Error::BadResponse(text.into()))
+        judge(&Told::BadResponse(text.into()))
     }
 
     #[test]

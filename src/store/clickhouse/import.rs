@@ -12,9 +12,9 @@ use uuid::Uuid;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::present::{MAX_IDS, Range};
-use super::{ClickHouseSink, Failure, row};
+use super::{ClickHouseSink, Error, Failure, row};
+use crate::store::Sqlite;
 use crate::store::sqlite::Kept;
-use crate::store::{Sqlite, StoreError};
 use crate::trace::Entry;
 
 /// Records of a page: as many as a question to the server may name.
@@ -50,17 +50,6 @@ pub struct Imported {
     pub events: Moved,
 }
 
-/// Why not everything was moved. What was moved stays; to begin again is safe.
-#[derive(Debug, thiserror::Error)]
-pub enum ImportError {
-    /// SQLite cannot be read.
-    #[error(transparent)]
-    Read(#[from] StoreError),
-    /// The server does not take it.
-    #[error("ClickHouse: {0}")]
-    Write(#[from] Failure),
-}
-
 /// Moves the records of `from` that started before `until_ms` and are no older than the retention
 /// at `now_ms`, UTC milliseconds both. Reading blocks: not for a thread that serves requests.
 ///
@@ -71,7 +60,7 @@ pub async fn import(
     from: &mut Sqlite,
     until_ms: i64,
     now_ms: i64,
-) -> Result<Imported, ImportError> {
+) -> Result<Imported, Error> {
     patiently(sink, async |sink| sink.prepare().await).await?;
     let oldest_ms = sink.dialect.oldest_ms(now_ms);
     let mut imported = Imported::default();

@@ -36,14 +36,7 @@ pub(super) async fn migrate(client: &Client, dialect: &Dialect) -> Result<(), Fa
             for statement in dialect.statements(migration) {
                 run(client, dialect, &statement).await?;
             }
-            let note = format!(
-                "INSERT INTO {} (version, name, by) VALUES ({}, {}, {})",
-                dialect.name("schema_migrations"),
-                migration.version,
-                literal(migration.name),
-                literal(env!("CARGO_PKG_VERSION"))
-            );
-            run(client, dialect, &note).await?;
+            run(client, dialect, &dialect.note(migration)).await?;
         }
         // Another, newer gateway may have been faster.
         refuse_newer(client, dialect).await?;

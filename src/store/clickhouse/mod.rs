@@ -21,12 +21,14 @@ mod failure;
 mod import;
 mod migrate;
 mod present;
+mod read;
 mod row;
 mod schema;
 
-pub use failure::Failure;
-pub use import::{ImportError, Imported, Moved, import};
-pub use schema::MAX_RETENTION_DAYS;
+pub use failure::{Error, Failure};
+pub use import::{Imported, Moved, import};
+pub use present::{MAX_IDS, Range};
+pub use schema::{MAX_RETENTION_DAYS, statements};
 
 use failure::{Class, Judged, judge};
 use row::{CallRow, EventRow, TurnRow};

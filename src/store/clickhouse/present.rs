@@ -108,7 +108,7 @@ impl ClickHouseSink {
         Ok(present)
     }
 
-    async fn ask<T: RowOwned + RowRead>(&self, sql: &str) -> Result<Vec<T>, Failure> {
+    pub(super) async fn ask<T: RowOwned + RowRead>(&self, sql: &str) -> Result<Vec<T>, Failure> {
         // In the body: the list does not fit a URL.
         let asked = self.client.query_raw(sql).fetch_all();
         match tokio::time::timeout(QUERY_TIMEOUT, asked).await {

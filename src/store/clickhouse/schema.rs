@@ -139,8 +139,19 @@ impl Dialect {
             .map(str::trim)
             .filter(|statement| !statement.is_empty())
             .filter(|statement| self.is_cluster() || !statement.contains(CLUSTER_ONLY))
-            .map(|statement| self.fill(statement))
+            .map(|statement| self.fill(&without_remarks(statement)))
             .collect()
+    }
+
+    /// Notes that a migration was done.
+    pub(super) fn note(&self, migration: &Migration) -> String {
+        format!(
+            "INSERT INTO {} (version, name, by) VALUES ({}, {}, {})",
+            self.name("schema_migrations"),
+            migration.version,
+            literal(migration.name),
+            literal(env!("CARGO_PKG_VERSION"))
+        )
     }
 
     /// Names of all tables and views that the migrations make.
@@ -255,6 +266,28 @@ impl Dialect {
         text.push_str(rest);
         text
     }
+}
+
+/// A statement without the lines that are for readers of the templates.
+fn without_remarks(statement: &str) -> String {
+    let lines: Vec<_> = statement
+        .lines()
+        .filter(|line| !line.starts_with("--"))
+        .collect();
+    lines.join("\n").trim().to_owned()
+}
+
+/// Every statement that makes the schema from nothing, in order: for people whose gateways may not
+/// make tables, and for tests.
+#[must_use]
+pub fn statements(settings: &ClickHouse) -> Vec<String> {
+    let dialect = Dialect::of(settings);
+    let mut statements = vec![dialect.create_database(), dialect.create_migrations()];
+    for migration in MIGRATIONS {
+        statements.extend(dialect.statements(migration));
+        statements.push(dialect.note(migration));
+    }
+    statements
 }
 
 /// An identifier.

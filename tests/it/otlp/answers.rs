@@ -58,10 +58,10 @@ async fn a_post_is_compressed_protobuf_with_the_headers_of_the_settings() {
 
     settings.gzip = false;
     let (mut plain, _) = super::exporter(&settings);
-    plain
-        .deliver_entries(vec![of(&turn("run-1", "main", 3, 0))])
-        .await
-        .unwrap();
+    // On a task of its own, as it is run.
+    let batch = vec![of(&turn("run-1", "main", 3, 0))];
+    let task = tokio::spawn(async move { plain.deliver_entries(batch).await });
+    task.await.unwrap().unwrap();
     let last = receiver.last();
     assert_eq!(last.header("content-encoding"), None);
     assert_eq!(spans(&last).len(), 1);

@@ -4,9 +4,9 @@ use opentelemetry_proto::tonic::trace::v1::span::{Event, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
 
 use super::super::attr::{Attributes, nanos, seconds};
-use super::super::ids;
 use super::super::naming::Naming;
 use super::{Place, Times, blank, run_of, status};
+use crate::trace::ids;
 use crate::trace::{Outcome, TurnRecord};
 
 /// An attempt of the same turn that failed before.

@@ -1,6 +1,6 @@
--- Records, one row each. `{local}` is the name under which the rows lie on a node: of a single node
--- the table that is written to (`turns_raw`), of a cluster `turns_local` behind a distributed
--- `turns_raw`. What is asked are the views: each id once, however often it was delivered.
+-- Records, one row each. Where `local` is told, the rows lie: on a single node in the table that is
+-- written to (`turns_raw`), in a cluster in `turns_local` behind a distributed `turns_raw`. What is
+-- asked are the views: each id once, however often it was delivered.
 --
 -- Times are UTC with milliseconds, durations microseconds unless the name says otherwise, money is
 -- pico-USD (1e-12 USD), NULL is "unknown".

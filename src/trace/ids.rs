@@ -12,7 +12,7 @@ pub type TraceId = [u8; 16];
 pub type SpanId = [u8; 8];
 
 /// The thread whose span is that of the run itself.
-pub(super) const MAIN: &str = "main";
+pub const MAIN: &str = "main";
 /// The bit of the trace flags that says "recorded".
 const SAMPLED: u8 = 1;
 
@@ -78,7 +78,8 @@ pub fn traceparent(record: Uuid, run: &str, client: Option<&str>, sample_ppm: u3
 }
 
 /// Whether there is a run that a request belongs to.
-pub(super) fn is_placed(run: &str) -> bool {
+#[must_use]
+pub fn is_placed(run: &str) -> bool {
     !run.is_empty() && run != UNPLACED
 }
 
@@ -87,19 +88,26 @@ fn trace_of_run(run: &str) -> TraceId {
 }
 
 /// The span of a thread; that of the main thread stands for the run.
-pub(super) fn span_of_thread(run: &str, thread: &str) -> SpanId {
+#[must_use]
+pub fn span_of_thread(run: &str, thread: &str) -> SpanId {
     first(&digest("thread", &[run.as_bytes(), thread.as_bytes()]))
 }
 
-pub(super) fn span_of_turn(record: Uuid) -> SpanId {
+/// The span of a turn's first attempt.
+#[must_use]
+pub fn span_of_turn(record: Uuid) -> SpanId {
     first(&digest("turn", &[record.as_bytes()]))
 }
 
-pub(super) fn span_of_call(turn: Uuid, call: &str) -> SpanId {
+/// The span of a tool call.
+#[must_use]
+pub fn span_of_call(turn: Uuid, call: &str) -> SpanId {
     first(&digest("call", &[turn.as_bytes(), call.as_bytes()]))
 }
 
-pub(super) fn span_of_event(event: Uuid) -> SpanId {
+/// The span of an event.
+#[must_use]
+pub fn span_of_event(event: Uuid) -> SpanId {
     first(&digest("event", &[event.as_bytes()]))
 }
 
