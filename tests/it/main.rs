@@ -9,6 +9,7 @@ mod alerts;
 mod cache;
 mod capture;
 mod cli_config;
+mod clickhouse_dashboards;
 mod clickhouse;
 mod docker;
 mod guard;

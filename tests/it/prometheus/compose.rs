@@ -156,6 +156,33 @@ fn the_gateways_settings_are_valid() {
 }
 
 #[test]
+fn gateway_and_grafana_know_the_clickhouse_of_the_compose_file() {
+    let compose = compose();
+    let server = &compose["services"]["clickhouse"]["environment"];
+    let text = std::fs::read_to_string(config("compose.prefixgate.toml")).unwrap();
+    let settings: toml::Table = text.parse().unwrap();
+    let of_gateway = |key: &str| settings["clickhouse"][key].as_str().unwrap();
+    assert_eq!(of_gateway("url"), "http://clickhouse:8123");
+    assert_eq!(of_gateway("database"), server["CLICKHOUSE_DB"]);
+    assert_eq!(of_gateway("user"), server["CLICKHOUSE_USER"]);
+    let sources = yaml(&config("grafana/provisioning/datasources/prefixgate.yml"));
+    let source = &sources["datasources"][1]["jsonData"];
+    assert_eq!(source["defaultDatabase"], server["CLICKHOUSE_DB"]);
+    assert_eq!(source["username"], server["CLICKHOUSE_USER"]);
+    assert_eq!(source["port"], 8123);
+    // One password, said once, and in no file of settings.
+    let password = &server["CLICKHOUSE_PASSWORD"];
+    for (service, name) in [
+        ("gateway", "PREFIXGATE_CLICKHOUSE_PASSWORD"),
+        ("grafana", "CLICKHOUSE_PASSWORD"),
+    ] {
+        let environment = &compose["services"][service]["environment"];
+        assert_eq!(&environment[name], password, "{service}");
+    }
+    assert!(settings["clickhouse"].get("password").is_none());
+}
+
+#[test]
 fn grafana_is_provisioned_with_what_the_dashboards_expect() {
     let compose = compose();
     let grafana = &compose["services"]["grafana"];
@@ -171,15 +198,20 @@ fn grafana_is_provisioned_with_what_the_dashboards_expect() {
             .unwrap();
         source["uid"].as_str().unwrap()
     };
-    for (file, board) in boards("prometheus") {
-        let variables = board["templating"]["list"].as_array().unwrap();
-        let source = variables
-            .iter()
-            .find(|v| v["name"] == "datasource")
-            .unwrap();
-        assert_eq!(source["current"]["value"], uid_of("prometheus"), "{file}");
+    for (directory, kind) in [
+        ("prometheus", "prometheus"),
+        ("clickhouse", "grafana-clickhouse-datasource"),
+    ] {
+        for (file, board) in boards(directory) {
+            let variables = board["templating"]["list"].as_array().unwrap();
+            let source = variables
+                .iter()
+                .find(|v| v["name"] == "datasource")
+                .unwrap();
+            assert_eq!(source["query"], kind, "{file}");
+            assert_eq!(source["current"]["value"], uid_of(kind), "{file}");
+        }
     }
-    uid_of("grafana-clickhouse-datasource");
     // What the files take from the environment is there.
     let text = std::fs::read_to_string(&path).unwrap();
     for after in text.split("${").skip(1) {

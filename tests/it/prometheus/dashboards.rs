@@ -19,6 +19,7 @@ fn directories() -> Vec<String> {
         .map(|entry| entry.file_name().into_string().unwrap())
         .collect();
     names.sort();
+    assert_eq!(names, ["clickhouse", "prometheus"]);
     names
 }
 
@@ -97,18 +98,20 @@ fn the_files_are_what_the_generator_writes() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
-    let made = std::fs::read_dir(dir.path()).unwrap();
-    let made: BTreeSet<_> = made.map(|entry| entry.unwrap().file_name()).collect();
-    let kept = files("prometheus");
-    let names: BTreeSet<_> = kept
-        .iter()
-        .map(|path| path.file_name().unwrap().to_owned())
-        .collect();
-    assert_eq!(made, names);
-    for path in kept {
-        let made = std::fs::read(dir.path().join(path.file_name().unwrap())).unwrap();
-        let same = made == std::fs::read(&path).unwrap();
-        assert!(same, "{}: run dashboards/build.py", path.display());
+    for directory in directories() {
+        let made = std::fs::read_dir(dir.path().join(&directory)).unwrap();
+        let made: BTreeSet<_> = made.map(|entry| entry.unwrap().file_name()).collect();
+        let kept = files(&directory);
+        let names: BTreeSet<_> = kept
+            .iter()
+            .map(|path| path.file_name().unwrap().to_owned())
+            .collect();
+        assert_eq!(made, names, "{directory}");
+        for path in kept {
+            let made = dir.path().join(&directory).join(path.file_name().unwrap());
+            let same = std::fs::read(made).unwrap() == std::fs::read(&path).unwrap();
+            assert!(same, "{}: run dashboards/build.py", path.display());
+        }
     }
 }
 

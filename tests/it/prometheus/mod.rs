@@ -2,7 +2,7 @@
 //! its tools and Alertmanager, and Grafana's own schema.
 
 mod compose;
-mod dashboards;
+pub mod dashboards;
 mod reference;
 mod rules;
 mod scraped;
