@@ -313,8 +313,11 @@ impl<D: Deliver> Loop<D> {
     }
 
     async fn idle(&mut self) {
-        // A deliverer that hangs must not hold up the next batch for ever.
-        let _ = timeout(self.settings.attempt, self.deliver.idle(false)).await;
+        // A deliverer that hangs must hold up neither the next batch for ever, nor the end.
+        tokio::select! {
+            _ = timeout(self.settings.attempt, self.deliver.idle(false)) => {}
+            () = over(self.stopping.clone()) => {}
+        }
         self.idle_at = Instant::now() + IDLE;
     }
 
