@@ -57,7 +57,7 @@ pub(super) mod hex {
         from: D,
     ) -> Result<Vec<u8>, D::Error> {
         let text = std::borrow::Cow::<str>::deserialize(from)?;
-        super::unhex(text.as_bytes()).ok_or_else(|| super::not_hex())
+        super::unhex(text.as_bytes()).ok_or_else(super::not_hex)
     }
 }
 

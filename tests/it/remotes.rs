@@ -84,7 +84,7 @@ async fn e03_twenty_kills_lose_no_accepted_row_and_double_none() {
     for round in 0..20 {
         // After so many answers, while three more requests are under way: moments that no clock and no
         // batch can know of.
-        let enough = 1 + (round * 13) % 37;
+        let enough = 40 + (round * 131) % 600;
         let count = Arc::new(AtomicUsize::new(0));
         let sending: Vec<_> = (0..4)
             .map(|_| {
