@@ -9,13 +9,13 @@ use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
 use crate::config::{Config, SpoolFull};
-use crate::export::otlp::{self, Exporter};
+use crate::export::otlp::Exporter;
 use crate::proxy::upstream::UpstreamClient;
 use crate::spool::{
     self, Batch, Deliver, Failure, Forwarder, Full, Hooks, Limits, Most, Progress, Reader, Reason,
     Settings, Writer,
 };
-use crate::store::clickhouse::{self, ClickHouseSink};
+use crate::store::ClickHouseSink;
 use crate::trace::metrics::RemoteStats;
 use crate::trace::{AlertSender, Entry, Notice, Outlet, Standing};
 
@@ -238,11 +238,7 @@ struct Rows(ClickHouseSink);
 
 impl Deliver for Rows {
     async fn deliver(&mut self, batch: &Batch) -> Result<(), Failure> {
-        let told = self.0.insert(&batch.token(), &entries(batch)?).await;
-        told.map_err(|failure| match failure {
-            clickhouse::Failure::Later { why, after } => Failure::Later { why, after },
-            clickhouse::Failure::Refused { why } => Failure::Refused { why },
-        })
+        self.0.insert(&batch.token(), &entries(batch)?).await
     }
 }
 
@@ -254,11 +250,7 @@ struct Spans {
 
 impl Deliver for Spans {
     async fn deliver(&mut self, batch: &Batch) -> Result<(), Failure> {
-        let told = self.exporter.deliver_entries(entries(batch)?).await;
-        told.map_err(|failure| match failure {
-            otlp::Failure::Later { why, after } => Failure::Later { why, after },
-            otlp::Failure::Refused { why } => Failure::Refused { why },
-        })
+        self.exporter.deliver_entries(entries(batch)?).await
     }
 
     async fn idle(&mut self, ending: bool) {

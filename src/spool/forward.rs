@@ -26,9 +26,10 @@ const IDLE: Duration = Duration::from_secs(1);
 const LAST_WORD: Duration = Duration::from_millis(250);
 
 /// Why a batch was not taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// An outage or back-pressure: the same batch comes again.
+    #[error("{why}")]
     Later {
         /// What has happened, without content of records.
         why: String,
@@ -37,10 +38,22 @@ pub enum Failure {
     },
     /// This batch will never be taken. It comes again in halves, down to the records that are the
     /// cause, which are set aside.
+    #[error("{why}")]
     Refused {
         /// What has happened. It is kept with the record.
         why: String,
     },
+}
+
+impl Failure {
+    /// The same batch again, at the pace of whoever forwards.
+    #[must_use]
+    pub fn later(why: impl Into<String>) -> Self {
+        Self::Later {
+            why: why.into(),
+            after: None,
+        }
+    }
 }
 
 /// Brings batches to a store.

@@ -20,6 +20,7 @@ use prost::Message as _;
 
 use crate::config::Otlp;
 use crate::proxy::upstream::{SendBody, UpstreamClient};
+pub use crate::spool::Failure;
 use crate::text;
 
 /// Most bytes of an answer that are read.
@@ -30,33 +31,6 @@ const MAX_QUOTED: usize = 200;
 const MAX_WAIT: Duration = Duration::from_secs(300);
 /// Wait after an answer that only a change of the settings can change.
 const SETTINGS_WAIT: Duration = Duration::from_secs(60);
-
-/// Why a post was not taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
-    /// The same can be sent again later.
-    Later {
-        /// For people.
-        why: String,
-        /// How long to wait at least.
-        after: Option<Duration>,
-    },
-    /// This will never be taken.
-    Refused {
-        /// For people.
-        why: String,
-    },
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Later { why, .. } | Self::Refused { why } => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for Failure {}
 
 /// A post that was taken, and what of it was not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

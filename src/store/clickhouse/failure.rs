@@ -6,26 +6,8 @@ use std::time::Duration;
 
 use clickhouse::error::Error as Told;
 
+pub use crate::spool::Failure;
 use crate::store::StoreError;
-
-/// Why a batch was not taken.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
-    /// An outage, back-pressure, or a setting that somebody has to put right: the same batch again.
-    #[error("{why}")]
-    Later {
-        /// For people; never data.
-        why: String,
-        /// Not before this has passed; `None`: the caller's own pace.
-        after: Option<Duration>,
-    },
-    /// It will never be taken as it is.
-    #[error("{why}")]
-    Refused {
-        /// For people; never data.
-        why: String,
-    },
-}
 
 /// Why records could not be read from the server or moved to it.
 #[derive(Debug, thiserror::Error)]
@@ -36,15 +18,6 @@ pub enum Error {
     /// The server does not do it.
     #[error("ClickHouse: {0}")]
     Server(#[from] Failure),
-}
-
-impl Failure {
-    pub(super) fn later(why: impl Into<String>) -> Self {
-        Self::Later {
-            why: why.into(),
-            after: None,
-        }
-    }
 }
 
 /// Pause before a batch is sent again that was not taken for a reason which a person has to remove.
