@@ -31,6 +31,7 @@ struct Store {
     /// What was taken: by token.
     taken: Vec<(String, Vec<(u64, String)>)>,
     idle: Vec<bool>,
+    idle_hangs: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -98,7 +99,13 @@ impl Deliver for Stub {
     }
 
     async fn idle(&mut self, ending: bool) {
-        self.with(|store| store.idle.push(ending));
+        let hangs = self.with(|store| {
+            store.idle.push(ending);
+            store.idle_hangs
+        });
+        if hangs {
+            std::future::pending().await
+        }
     }
 }
 
@@ -481,4 +488,29 @@ async fn a_deliverer_hears_that_time_goes_by_and_cannot_stop_it() {
     let monitor = writer.monitor();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(Arc::strong_count(&monitor.0), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deliverer_that_hangs_while_nothing_waits_holds_up_neither_records_nor_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut spool = open(dir.path(), ROOMY);
+    let stub = Stub::default();
+    stub.with(|store| store.idle_hangs = true);
+    let forwarder = start(spool.reader, &stub, 1);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(spool.writer.append(&[text(1).as_bytes()]).stored, 1);
+    let start = Instant::now();
+    until(&forwarder.progress(), 0).await;
+    // The attempt's ten seconds, of which one was over.
+    assert!((8..=10).contains(&start.elapsed().as_secs()));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let start = Instant::now();
+    forwarder.finish(Duration::from_secs(3)).await;
+    assert!(
+        start.elapsed() <= Duration::from_millis(3_250),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_eq!(stub.with(|store| store.idle.last().copied()), Some(true));
+    assert_eq!(stub.records(), expected(1..2));
 }

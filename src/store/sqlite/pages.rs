@@ -1,12 +1,9 @@
 //! Records in the order of writing, a page at a time, for moving them to another store.
 
-use rusqlite::Row;
-use uuid::Uuid;
-
 use super::Sqlite;
-use super::row::{self, Reader, event};
+use super::row::{self, event};
 use crate::store::StoreError;
-use crate::trace::{CallStatus, Entry, ToolCallRecord};
+use crate::trace::Entry;
 
 /// What a page is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +13,7 @@ pub(in crate::store) enum Kept {
     Events,
 }
 
-/// Tool calls as [`call`] reads them.
+/// Tool calls as [`row::call::read`] reads them.
 const CALLS: &str = "\
     SELECT turn_id, run_id, thread_id, call_id, name, input_hash, input_bytes, asked_ms, status, \
         latency_ms, result_bytes, wrong, retries, seq FROM tool_calls";
@@ -48,7 +45,7 @@ impl Sqlite {
                     }
                     Kept::Calls => {
                         let seq: i64 = row.get(CALL_SEQ)?;
-                        Ok((Entry::Call(Box::new(call(row)?)), seq))
+                        Ok((Entry::Call(Box::new(row::call::read(row)?)), seq))
                     }
                     Kept::Events => {
                         let (event, seq) = event::read_with_seq(row)?;
@@ -65,23 +62,4 @@ impl Sqlite {
             last,
         )))
     }
-}
-
-fn call(row: &Row<'_>) -> rusqlite::Result<ToolCallRecord> {
-    let mut from = Reader::new(row);
-    Ok(ToolCallRecord {
-        turn_id: Uuid::from_bytes(from.take()?),
-        run_id: from.take()?,
-        thread_id: from.take()?,
-        call_id: from.take()?,
-        name: from.take()?,
-        input_hash: from.take()?,
-        input_bytes: from.number()?,
-        asked_ms: from.take()?,
-        status: from.word("status", CallStatus::from_word)?,
-        latency_ms: from.known()?,
-        result_bytes: from.known()?,
-        wrong: from.interned()?,
-        retries: from.take()?,
-    })
 }

@@ -4,7 +4,7 @@ use rusqlite::{Row, Statement};
 use uuid::Uuid;
 
 use super::{Binder, Reader};
-use crate::trace::{CallStatus, ToolCallRecord, intern};
+use crate::trace::{CallStatus, ToolCallRecord};
 
 /// Binds a call to a statement with its columns in the order of the table.
 pub(in super::super) fn bind(
@@ -43,7 +43,7 @@ pub(in super::super) fn read(row: &Row<'_>) -> rusqlite::Result<ToolCallRecord> 
         status: from.word("status", CallStatus::from_word)?,
         latency_ms: from.known()?,
         result_bytes: from.known()?,
-        wrong: from.take::<Option<String>>()?.map(|word| intern(&word)),
+        wrong: from.interned()?,
         retries: from.take()?,
     })
 }
