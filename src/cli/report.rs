@@ -57,7 +57,7 @@ pub enum What {
     Caps,
     /// How often each tool was called and failed
     Tools,
-    /// Captured requests and answers of one run, where they are kept ([capture])
+    /// Captured requests and answers of one run, where they are kept (section capture of the configuration)
     Content,
 }
 

@@ -28,7 +28,7 @@ pub struct Options {
     /// What the prompt-cache planner may do: off, dry-run or fill (or PREFIXGATE_CACHE)
     #[arg(long, value_name = "POLICY")]
     pub cache: Option<String>,
-    /// ClickHouse to write traces to as well: URL of its HTTP interface, http://[user[:password]@]host:port[/database] (or PREFIXGATE_CLICKHOUSE)
+    /// ClickHouse to write traces to as well: URL of its HTTP interface, http://HOST:PORT, or with user, password and database as in http://USER:PASSWORD@HOST:PORT/DATABASE (or PREFIXGATE_CLICKHOUSE)
     #[arg(long, value_name = "URL")]
     pub clickhouse: Option<String>,
     /// OpenTelemetry collector or backend to send spans to: base URL of OTLP over HTTP (or PREFIXGATE_OTLP)

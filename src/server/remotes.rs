@@ -19,13 +19,13 @@ use crate::store::ClickHouseSink;
 use crate::trace::metrics::RemoteStats;
 use crate::trace::{AlertSender, Entry, Notice, Outlet, Standing};
 
-/// The store's name in directories, logs, metrics and alerts.
+/// ClickHouse's name in directories, logs, metrics and alerts.
 pub(crate) const CLICKHOUSE: &str = "clickhouse";
-/// The same.
+/// The name of the receiver of spans there.
 pub(crate) const OTLP: &str = "otlp";
 /// How long one attempt to insert may take.
 const INSERT_TIME: Duration = Duration::from_secs(60);
-/// What one attempt to send spans may take on top of one post: spans of one batch may be several posts.
+/// How many posts one attempt to send spans has time for: what a batch gives may be more than one.
 const POSTS: u32 = 6;
 /// Most bytes of records that become the spans of one delivery.
 const OTLP_BYTES: usize = 4 << 20;

@@ -70,11 +70,15 @@ fn compare(finished: &Finished, answered_here: impl Fn(&Exchange) -> bool) -> Ve
             continue;
         }
         let target = unlabelled(front.request.target());
+        let same_place = |back: &Exchange| {
+            back.request.target() == target && back.request.method() == front.request.method()
+        };
+        // Requests at the same time may arrive in another order than they were sent. Where none fits,
+        // the first one is compared, so that the difference is told.
         let at = backs
             .iter()
-            .position(|back| {
-                back.request.target() == target && back.request.method() == front.request.method()
-            })
+            .position(|back| same_place(back) && fits(&front.request, &back.request))
+            .or_else(|| backs.iter().position(same_place))
             .unwrap_or_else(|| panic!("`{}` did not reach the provider", front.request.start));
         let back = backs.remove(at);
         same_headers(&front.request, &back.request, |name| {
@@ -90,6 +94,21 @@ fn compare(finished: &Finished, answered_here: impl Fn(&Exchange) -> bool) -> Ve
         backs.iter().map(|b| &b.request.start).collect::<Vec<_>>()
     );
     pairs
+}
+
+/// Whether one can have become the other: the same agent, and nothing but insertions in the body.
+fn fits(from: &Message, to: &Message) -> bool {
+    let agent = |message: &Message| {
+        let named = |name: &str| name.starts_with("x-claude-code-");
+        let mut all: Vec<_> = (message.headers.iter())
+            .filter(|(name, _)| named(name))
+            .cloned()
+            .collect();
+        all.sort();
+        all
+    };
+    let mut sent = to.body.iter();
+    agent(from) == agent(to) && from.body.iter().all(|byte| sent.any(|other| other == byte))
 }
 
 fn same_headers(from: &Message, to: &Message, may_be_dropped: impl Fn(&str) -> bool) {
