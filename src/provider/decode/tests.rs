@@ -297,6 +297,27 @@ fn decoders_may_move_between_threads() {
     check::<Decoder>();
 }
 
+/// Every single damage of small frames: whether it is seen must not depend on the cuts.
+#[test]
+fn a_damaged_zstd_frame_is_the_same_however_it_is_cut() {
+    let encode = encoders()[3].1;
+    for data in [&b""[..], b"x", b"hello hello hello hello"] {
+        let sound = [encode(data), encode(b"second")].concat();
+        for at in 0..sound.len() {
+            for byte in 0..=u8::MAX {
+                let mut body = sound.clone();
+                body[at] = byte;
+                let whole = in_pieces("zstd", &body, body.len(), 5000);
+                let bytewise = in_pieces("zstd", &body, 1, 5000);
+                assert_eq!(whole.1, bytewise.1, "{at}: {byte}");
+                if whole.1.is_ok() {
+                    assert_eq!(whole.0, bytewise.0, "{at}: {byte}");
+                }
+            }
+        }
+    }
+}
+
 proptest! {
     /// However the encoded bytes are cut, the same comes out.
     #[test]
