@@ -51,9 +51,11 @@ impl Call {
             Some(span) => (span.of(body), Target::In(span.start, span.end)),
             None => (&b"{}"[..], Target::Is(0)),
         };
+        let written = written(input);
+        let compact = block.compact && matches!(written, Cow::Borrowed(same) if same == input);
         Some(Self {
             tool,
-            key: pair(tool, hash_of_json(input, block.compact)),
+            key: pair(tool, hash_of_json(&written, compact)),
             target,
         })
     }
@@ -89,7 +91,8 @@ impl Call {
             Target::Is(hash) => hash,
             Target::In(start, end) => {
                 let input = body.get(start as usize..end as usize).unwrap_or_default();
-                target::of(&input[..input.len().min(SEARCHED)]).unwrap_or(self.key)
+                let input = written(&input[..input.len().min(SEARCHED)]);
+                target::of(&input).unwrap_or(self.key)
             }
         }
     }
@@ -113,6 +116,18 @@ pub(super) fn content<'a>(body: &'a [u8], block: &Block) -> Content<'a> {
 /// Hash of the id that a call has, or that a result answers.
 pub(super) fn id(body: &[u8], block: &Block) -> Option<u64> {
     Some(xxh3_64(&said(block.call_id?.of(body))))
+}
+
+/// The input of a call as JSON text. Some formats write it into a JSON string; a call without input
+/// has an empty one there.
+fn written(input: &[u8]) -> Cow<'_, [u8]> {
+    match input.first() {
+        Some(b'"') => match said(input) {
+            text if text.is_empty() => Cow::Borrowed(b"{}"),
+            text => text,
+        },
+        _ => Cow::Borrowed(input),
+    }
 }
 
 /// What a raw JSON string says.

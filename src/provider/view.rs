@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use super::wire::Wire;
 use crate::usage::Metered;
 
 /// A half-open byte range of the (decoded) request body.
@@ -127,10 +128,12 @@ pub struct Block {
     pub kind: BlockKind,
     /// How it stands in the body.
     pub form: Form,
-    /// Index of its tool, of its system block, or of its message.
+    /// Index of its tool, of its system block, or of its message among [`RequestView::messages`].
     pub outer: u32,
-    /// Index inside the message; 0 in the other sections.
+    /// Index inside the element of the body that it stands in; 0 where it is that element.
     pub inner: u32,
+    /// Index of that element in its array of the body. It is `outer` where a message is one element.
+    pub place: u32,
     /// Its bytes, marker included.
     pub span: Span,
     /// The client's own marker on it.
@@ -144,7 +147,8 @@ pub struct Block {
     /// Whether the client flagged this tool result as failed; `None` when it said nothing.
     pub is_error: Option<bool>,
     /// The value that holds the content proper: `text` of a text block, `input` of a call,
-    /// `content` of a result. `None` where there is none.
+    /// `content` of a result. `None` where there is none. The input of a call may be a raw JSON string
+    /// (quotes included) in which the input itself is written.
     pub content: Option<Span>,
     /// The raw JSON string (quotes included) that says all of the content proper, where other
     /// spellings mean the same: of a text block without further members it stands for the whole
@@ -229,12 +233,13 @@ pub enum Role {
     Other,
 }
 
-/// One message: a run of blocks.
+/// One message: a run of blocks of one speaker. In formats that have an element for each call and
+/// each result, those that follow each other are one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// Who speaks.
     pub role: Role,
-    /// The whole message object.
+    /// The whole message object, or from the first to the last of its elements.
     pub span: Span,
     /// Its blocks, as indices into [`RequestView::blocks`].
     pub blocks: Range<u32>,
@@ -278,6 +283,8 @@ pub struct Parameter {
 /// A request body, looked at without changing it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestView {
+    /// The format that it came in.
+    pub wire: Wire,
     /// The model asked for.
     pub model: Option<String>,
     /// Whether a stream was asked for.
@@ -340,15 +347,7 @@ impl RequestView {
     /// The JSON path of a block, for people and records.
     #[must_use]
     pub fn path(&self, block: &Block) -> String {
-        match (block.section, block.form) {
-            (Section::Tools, _) => format!("tools[{}]", block.outer),
-            (Section::System, Form::BareString) => "system".into(),
-            (Section::System, Form::Object) => format!("system[{}]", block.outer),
-            (Section::Messages, Form::BareString) if block.inner == 0 => {
-                format!("messages[{}].content", block.outer)
-            }
-            (Section::Messages, _) => format!("messages[{}].content[{}]", block.outer, block.inner),
-        }
+        self.wire.path(block)
     }
 
     /// Number of blocks before the first message: the end of tools and system.

@@ -392,6 +392,8 @@ fn premium_pico(usage: &Usage, price: &impl Fn(&Usage) -> Option<u64>) -> Option
         uncached: Some(usage.uncached? + written),
         write_5m: Some(0),
         write_1h: Some(0),
+        write_30m: None,
+        write_12h: None,
         ..*usage
     };
     Some(price(usage)?.saturating_sub(price(&plain)?))

@@ -63,11 +63,7 @@ fn line(r: &TurnRecord) -> String {
         if let Some(ratio) = r.usage.hit_ratio() {
             let _ = write!(out, ", {:.0}% read", ratio * 100.0);
         }
-        let written = r
-            .usage
-            .write_5m
-            .unwrap_or(0)
-            .saturating_add(r.usage.write_1h.unwrap_or(0));
+        let written = r.usage.written().unwrap_or(0);
         if written > 0 {
             let _ = write!(out, ", {} written", tokens(written));
         }

@@ -46,10 +46,11 @@ use self::tee::{Reading, Tee};
 use self::upstream::{Clients, SendBody, UpstreamClient};
 use self::warm::Entry;
 use crate::clock::Clock;
-use crate::config::{Config, Format, Threads};
+use crate::config::{Config, Threads};
 use crate::prompt_cache::chain::Hasher;
 use crate::prompt_cache::engine::{Engine, News};
-use crate::provider::anthropic::response::{Limits, Reader, Shape};
+use crate::provider::reader::{Limits, Reader, Shape};
+use crate::provider::wire::Wire;
 use crate::provider::{anthropic, decode};
 use crate::redact::Redactor;
 use crate::run::{Labels, Registry, identify};
@@ -151,10 +152,10 @@ pub async fn serve(
     let route = match shared.router.route(request.method(), target) {
         Ok(route) => route,
         Err(error) => {
-            let format = if target.contains("/v1/messages") {
-                Format::Anthropic
+            let wire = if target.contains("/v1/messages") {
+                Wire::Messages
             } else {
-                Format::OpenAi
+                Wire::Chat
             };
             let message = format!("prefixgate: {error}");
             let refusal = match error {
@@ -168,10 +169,11 @@ pub async fn serve(
                 },
             };
             let account = Account::open(&shared, RequestKind::Other, "none", "none");
-            return refuse(account, refusal, Outcome::ClientError, format);
+            return refuse(account, refusal, Outcome::ClientError, wire);
         }
     };
     let upstream = route.upstream.clone();
+    let wire = route.wire;
     let mut account = Account::open(
         &shared,
         route.kind,
@@ -193,7 +195,7 @@ pub async fn serve(
                        transfer-encoding, a transfer coding other than chunked, or two host \
                        headers); nothing was forwarded";
         let refusal = Refusal::bad_request(message.into());
-        let mut response = refuse(account, refusal, Outcome::ClientError, upstream.format);
+        let mut response = refuse(account, refusal, Outcome::ClientError, wire);
         // Nobody knows where the next request would begin.
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(CONNECTION, close);
@@ -201,14 +203,14 @@ pub async fn serve(
     }
     if let Err(error) = limits {
         let refusal = Refusal::bad_request(format!("prefixgate: {error}"));
-        return refuse(account, refusal, Outcome::ClientError, upstream.format);
+        return refuse(account, refusal, Outcome::ClientError, wire);
     }
     let uri = match route::join(&upstream, &route.target) {
         Ok(uri) => uri,
         Err(error) => {
             let refusal =
                 Refusal::bad_request(format!("prefixgate: unusable request target: {error}"));
-            return refuse(account, refusal, Outcome::ClientError, upstream.format);
+            return refuse(account, refusal, Outcome::ClientError, wire);
         }
     };
     parts.uri = uri;
@@ -222,7 +224,7 @@ pub async fn serve(
         parts.headers.remove(TRAILER);
         let taken = match shared.budget.read(body).await {
             Ok(taken) => taken,
-            Err(error) => return refuse_intake(account, error, upstream.format),
+            Err(error) => return refuse_intake(account, error, wire),
         };
         if let Some(capture) = &shared.capture {
             let mode = shared.config.capture_for(labels.app.as_deref());
@@ -237,6 +239,7 @@ pub async fn serve(
             price_provider: &upstream.price_provider,
             credential,
             lowered: &labels.limits,
+            wire,
         };
         let mut prepared = prepare::prepare(&shared, &mut account, &asking, &taken.bytes);
         if let Some(record) = account.record() {
@@ -249,18 +252,18 @@ pub async fn serve(
             None => {}
             Some(Stop::Refuse(why)) => {
                 let refusal = Refusal::stopped(guard::status(&shared, &mut account), why);
-                return refuse(account, refusal, Outcome::Refused, upstream.format);
+                return refuse(account, refusal, Outcome::Refused, wire);
             }
-            Some(Stop::Answer(text)) => return answer_instead(account, "loop", &text),
+            Some(Stop::Answer(text)) => return answer_instead(account, wire, "loop", &text),
         }
         if let Some(asked) = prepared.asked.take() {
             use self::guard::caps::End;
             match guard::caps::enter(&shared, &mut account, asked).await {
                 Ok(()) => {}
                 Err(End::Refuse(refusal)) => {
-                    return refuse(account, refusal, Outcome::Refused, upstream.format);
+                    return refuse(account, refusal, Outcome::Refused, wire);
                 }
-                Err(End::Answer(text)) => return answer_instead(account, "cap", &text),
+                Err(End::Answer(text)) => return answer_instead(account, wire, "cap", &text),
             }
         }
         if let Some(record) = account.record() {
@@ -295,8 +298,11 @@ pub async fn serve(
         .record()
         .is_some_and(|r| r.method == Method::HEAD.as_str());
     match sent.and_then(|answer| not_switched(&upstream.name, answer)) {
-        Ok(answer) => pass_on(&shared, account, answer, turn && !method_is_head, unframed),
-        Err((refusal, outcome)) => refuse(account, refusal, outcome, upstream.format),
+        Ok(answer) => {
+            let read = (turn && !method_is_head).then_some(wire);
+            pass_on(&shared, account, answer, read, unframed)
+        }
+        Err((refusal, outcome)) => refuse(account, refusal, outcome, wire),
     }
 }
 
@@ -362,12 +368,9 @@ fn refuse_tunnel(shared: &Arc<Shared>) -> Response<ReplyBody> {
         retry: Some(false),
         after_ms: None,
     };
-    let format = shared
-        .config
-        .upstreams
-        .first()
-        .map_or(Format::OpenAi, |u| u.format);
-    refuse(account, refusal, Outcome::ClientError, format)
+    let first = shared.config.upstreams.first();
+    let wire = first.map_or(Wire::Chat, |upstream| route::spoken(upstream.format));
+    refuse(account, refusal, Outcome::ClientError, wire)
 }
 
 /// `101` to a request that did not ask for it would leave the client with a connection that
@@ -534,7 +537,7 @@ fn pass_on(
     shared: &Shared,
     mut account: Account,
     answer: Response<Incoming>,
-    read: bool,
+    read: Option<Wire>,
     unframed: bool,
 ) -> Response<ReplyBody> {
     let (mut parts, body) = answer.into_parts();
@@ -556,20 +559,21 @@ fn pass_on(
     account.told(&mut parts.headers);
     account.captured_head(parts.status, &parts.headers);
     let empty = http_body::Body::is_end_stream(&body);
-    if empty && !(read && parts.status == StatusCode::OK) {
+    if empty && !(read.is_some() && parts.status == StatusCode::OK) {
         account.finish(End::Complete, None);
         return Response::from_parts(parts, ReplyBody::empty());
     }
-    let reading = if read {
-        reading(&parts.headers, parts.status, &mut account)
-    } else {
-        None
-    };
+    let reading = read.and_then(|wire| reading(&parts.headers, parts.status, wire, &mut account));
     let tee = Tee::new(body, account, reading, shared.config.idle_timeout, unframed);
     Response::from_parts(parts, ReplyBody::Tee(Box::new(tee)))
 }
 
-fn reading(headers: &HeaderMap, status: StatusCode, account: &mut Account) -> Option<Reading> {
+fn reading(
+    headers: &HeaderMap,
+    status: StatusCode,
+    wire: Wire,
+    account: &mut Account,
+) -> Option<Reading> {
     let text = |name| {
         headers
             .get(name)
@@ -592,9 +596,9 @@ fn reading(headers: &HeaderMap, status: StatusCode, account: &mut Account) -> Op
         }
         decoder
     };
-    let reader = Reader::new(shape, Limits::default());
     Some(Reading {
-        reader,
+        reader: Reader::new(wire, shape, Limits::default()),
+        wire,
         decoder,
         stream,
     })
@@ -604,7 +608,7 @@ fn refuse(
     mut account: Account,
     refusal: Refusal,
     outcome: Outcome,
-    format: Format,
+    wire: Wire,
 ) -> Response<ReplyBody> {
     if let Some(record) = account.record() {
         record.status = Some(refusal.status.as_u16());
@@ -612,10 +616,10 @@ fn refuse(
     }
     account.failed_with(&refusal.message);
     account.finish(End::Own(outcome, refusal.message.clone()), None);
-    refusal.into_response(format)
+    refusal.into_response(wire)
 }
 
-fn refuse_intake(account: Account, error: IntakeError, format: Format) -> Response<ReplyBody> {
+fn refuse_intake(account: Account, error: IntakeError, wire: Wire) -> Response<ReplyBody> {
     let refusal = match &error {
         IntakeError::TooLarge(limit) => Refusal::too_large(*limit),
         IntakeError::Stalled(_) => Refusal {
@@ -633,29 +637,29 @@ fn refuse_intake(account: Account, error: IntakeError, format: Format) -> Respon
         IntakeError::Client(_) => Outcome::ClientAbort,
         _ => Outcome::ClientError,
     };
-    refuse(account, refusal, outcome, format)
+    refuse(account, refusal, outcome, wire)
 }
 
 /// Ends the turn in the model's place, in the way it was asked for.
-fn answer_instead(mut account: Account, why: &str, text: &str) -> Response<ReplyBody> {
+fn answer_instead(mut account: Account, wire: Wire, why: &str, text: &str) -> Response<ReplyBody> {
     let (mut streamed, mut model, mut id) = (false, String::new(), uuid::Uuid::nil());
+    let mut at_ms = 0;
     if let Some(record) = account.record() {
         record.status = Some(StatusCode::OK.as_u16());
         record.error_type = Some(why.to_owned());
         streamed = record.streamed;
         model = record.model_requested.clone().unwrap_or_default();
         id = record.id;
+        at_ms = record.started_ms;
     }
-    let id = format!("msg_prefixgate_{}", id.simple());
+    let id = format!("prefixgate_{}", id.simple());
+    let at_s = at_ms / 1_000;
     account.finish(End::Own(Outcome::Refused, text.to_owned()), None);
     if !streamed {
-        let body = anthropic::answer::message_body(&id, &model, text);
+        let body = wire.answer_body(&id, &model, text, at_s);
         return refusal::json(StatusCode::OK, body);
     }
-    let mut response = refusal::json(
-        StatusCode::OK,
-        anthropic::answer::message_stream(&id, &model, text),
-    );
+    let mut response = refusal::json(StatusCode::OK, wire.answer_stream(&id, &model, text, at_s));
     let kind = HeaderValue::from_static(anthropic::answer::STREAM_TYPE);
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response

@@ -9,7 +9,8 @@ use super::account::{Account, End};
 use super::keep_warm::{Ping, Sender, Sent};
 use super::upstream::Clients;
 use super::{Shared, guard, send};
-use crate::provider::anthropic::response::{Limits, Reader, Shape};
+use crate::provider::reader::{Limits, Reader, Shape};
+use crate::provider::wire::Wire;
 use crate::trace::Outcome;
 
 /// Largest answer that is read: nothing was asked for, so it is small.
@@ -62,7 +63,11 @@ impl Sender for Pinger {
             .headers
             .get(CONTENT_TYPE)
             .and_then(|v| v.to_str().ok());
-        let mut reader = Reader::new(Shape::of(parts.status.as_u16(), kind), Limits::default());
+        let mut reader = Reader::new(
+            Wire::Messages,
+            Shape::of(parts.status.as_u16(), kind),
+            Limits::default(),
+        );
         match Limited::new(body, MAX_ANSWER_BYTES).collect().await {
             Ok(body) => reader.feed(&body.to_bytes()),
             Err(error) => {

@@ -16,8 +16,9 @@ use crate::prompt_cache::chain::Hash;
 use crate::prompt_cache::engine::News;
 use crate::prompt_cache::helpers::tool_order;
 use crate::prompt_cache::splice;
+use crate::provider::decode;
 use crate::provider::view::{History, RequestView, Ttl};
-use crate::provider::{anthropic, decode};
+use crate::provider::wire::Wire;
 use crate::trace::Inspection;
 
 /// What goes upstream.
@@ -56,6 +57,8 @@ pub struct Asking<'a> {
     pub credential: Hash,
     /// Limits that the request brings along.
     pub lowered: &'a Limits,
+    /// Format of the body.
+    pub wire: Wire,
 }
 
 /// Looks at a body, finds its place and plans its breakpoints. Never fails: what cannot be read
@@ -76,7 +79,7 @@ pub fn prepare(
         continues: false,
         learning: None,
     };
-    let looked = look(asking.headers, body, shared.config.inspect_bytes);
+    let looked = look(asking, body, shared.config.inspect_bytes);
     let (mut decoded, mut view) = match looked {
         Ok(looked) => looked,
         Err(reason) => {
@@ -117,7 +120,7 @@ pub fn prepare(
             let hinted = hint::written(&decoded, &view, &hints);
             // From here on the request is the one with the texts in it.
             if let Some(hinted) = hinted
-                && let Ok(seen) = anthropic::request::view(&hinted)
+                && let Ok(seen) = asking.wire.view(&hinted)
             {
                 account.moved(|blocks| hint::shifted(blocks, &view, &hints));
                 chain = shared.hasher.chain(&hinted, &seen, &scope);
@@ -175,11 +178,12 @@ fn caps(
 }
 
 fn look(
-    headers: &HeaderMap,
+    asking: &Asking<'_>,
     body: &Bytes,
     limit: usize,
 ) -> Result<(Bytes, RequestView), &'static str> {
-    let encodings: Vec<&str> = headers
+    let encodings: Vec<&str> = asking
+        .headers
         .get_all(CONTENT_ENCODING)
         .iter()
         .map(|v| v.to_str().unwrap_or("?"))
@@ -194,7 +198,7 @@ fn look(
     if decoded.len() > limit {
         return Err("too_large");
     }
-    let view = anthropic::request::view(&decoded)?;
+    let view = asking.wire.view(&decoded)?;
     Ok((decoded, view))
 }
 

@@ -6,8 +6,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 
 use super::body::ReplyBody;
-use crate::config::Format;
-use crate::provider;
+use crate::provider::wire::Wire;
 
 /// The error type upon which clients stop at once and show the text (measured on 17 of them, Nov
 /// 2026, with status 400).
@@ -100,17 +99,10 @@ impl Refusal {
 
     /// The response.
     #[must_use]
-    pub fn into_response(self, format: Format) -> Response<ReplyBody> {
-        let body = match format {
-            Format::Anthropic => {
-                provider::anthropic::error::error_body(self.kind, &self.message, None)
-            }
-            Format::OpenAi | Format::Opaque => {
-                // The code by which programs know a cap, whatever the words.
-                let code = (self.kind == BILLING).then_some("cap_reached");
-                provider::openai_error::error_body(self.kind, code, &self.message)
-            }
-        };
+    pub fn into_response(self, wire: Wire) -> Response<ReplyBody> {
+        // The code by which programs know a cap, whatever the words.
+        let code = (self.kind == BILLING).then_some("cap_reached");
+        let body = wire.error_body(self.kind, code, &self.message);
         let mut response = json(self.status, body);
         if let Some(retry) = self.retry {
             let value = HeaderValue::from_static(if retry { "true" } else { "false" });

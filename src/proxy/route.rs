@@ -6,6 +6,7 @@ use http::Method;
 
 use super::lower;
 use crate::config::{Format, Upstream};
+use crate::provider::wire::Wire;
 use crate::run::Labels;
 use crate::trace::RequestKind;
 
@@ -16,6 +17,8 @@ pub struct Route {
     pub upstream: Arc<Upstream>,
     /// What the request is for.
     pub kind: RequestKind,
+    /// The format of a turn, and of errors of ours.
+    pub wire: Wire,
     /// Path and query as they go upstream, the upstream's own path prefix not yet joined.
     pub target: String,
     /// Labels from the path.
@@ -95,8 +98,13 @@ impl Router {
             rest => &path[path.len() - rest.len() - 1..],
         };
         let upstream = named.unwrap_or_else(|| self.by_path(path));
-        let kind = kind(upstream.format, method, path);
+        let turn = wire(upstream.format, method, path);
+        let kind = match turn {
+            Some(_) => RequestKind::Turn,
+            None => kind(upstream.format, method, path),
+        };
         Ok(Route {
+            wire: turn.unwrap_or_else(|| spoken(upstream.format)),
             upstream,
             kind,
             target,
@@ -119,10 +127,14 @@ impl Router {
     }
 
     fn by_path(&self, path: &str) -> Arc<Upstream> {
-        let format = match path {
-            "/v1/chat/completions" | "/v1/responses" | "/v1/embeddings" => Some(Format::OpenAi),
-            p if p.starts_with("/v1/responses/") => Some(Format::OpenAi),
-            p if p.starts_with("/v1/messages") => Some(Format::Anthropic),
+        let format = match path.strip_prefix("/v1").unwrap_or(path) {
+            "/chat/completions" | "/responses" | "/embeddings" | "/completions" => {
+                Some(Format::OpenAi)
+            }
+            p if p.starts_with("/responses/") || p.starts_with("/conversations") => {
+                Some(Format::OpenAi)
+            }
+            p if p.starts_with("/messages") => Some(Format::Anthropic),
             _ => None,
         };
         let default = &self.upstreams[0];
@@ -187,17 +199,41 @@ fn percent_decode(text: &str) -> String {
     String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
 }
 
+/// The format of a turn, by the end of its path: what stands before it is the upstream's own.
+fn wire(format: Format, method: &Method, path: &str) -> Option<Wire> {
+    if format == Format::Opaque || *method != Method::POST {
+        return None;
+    }
+    let ends = |end: &str| path.ends_with(end);
+    if ends("/v1/messages") {
+        Some(Wire::Messages)
+    } else if ends("/chat/completions") {
+        Some(Wire::Chat)
+    } else if ends("/responses") {
+        Some(Wire::Responses)
+    } else {
+        None
+    }
+}
+
+/// The format in which an upstream words its errors.
+pub(super) fn spoken(format: Format) -> Wire {
+    match format {
+        Format::Anthropic => Wire::Messages,
+        Format::OpenAi | Format::Opaque => Wire::Chat,
+    }
+}
+
 fn kind(format: Format, method: &Method, path: &str) -> RequestKind {
     let probe = *method == Method::HEAD || *method == Method::OPTIONS;
     match path {
         "/" | "/api/hello" if probe || *method == Method::GET => RequestKind::Probe,
+        p if p == "/v1/models" || p.starts_with("/v1/models/") => RequestKind::Models,
         _ if format != Format::Anthropic => RequestKind::Other,
-        "/v1/messages" if *method == Method::POST => RequestKind::Turn,
         "/v1/messages/count_tokens" => RequestKind::CountTokens,
         p if p == "/v1/messages/batches" || p.starts_with("/v1/messages/batches/") => {
             RequestKind::Batch
         }
-        p if p == "/v1/models" || p.starts_with("/v1/models/") => RequestKind::Models,
         _ => RequestKind::Other,
     }
 }
@@ -263,7 +299,7 @@ mod tests {
         check(
             "/v1/chat/completions",
             "openai",
-            RequestKind::Other,
+            RequestKind::Turn,
             "/v1/chat/completions",
         );
         check(
@@ -275,7 +311,7 @@ mod tests {
         check(
             "/u/openai/v1/messages",
             "openai",
-            RequestKind::Other,
+            RequestKind::Turn,
             "/v1/messages",
         );
         check(

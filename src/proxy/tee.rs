@@ -11,9 +11,9 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
 use super::account::{Account, End};
-use crate::provider::anthropic::error::error_event;
-use crate::provider::anthropic::response::Reader;
 use crate::provider::decode;
+use crate::provider::reader::Reader;
+use crate::provider::wire::Wire;
 
 /// Most frames of one burst.
 const MAX_BURST_FRAMES: usize = 128;
@@ -36,6 +36,8 @@ pub struct BrokenAnswer(String);
 pub struct Reading {
     /// Reads decoded bytes.
     pub reader: Reader,
+    /// The format of the answer.
+    pub wire: Wire,
     /// Decodes a copy, when the answer is encoded.
     pub decoder: Option<decode::Decoder>,
     /// The answer is a stream that has a terminal event.
@@ -277,17 +279,18 @@ impl Tee {
         let stream = self
             .reading
             .as_ref()
-            .is_some_and(|r| r.stream && r.decoder.is_none());
+            .filter(|r| r.stream && r.decoder.is_none())
+            .map(|r| r.wire);
         self.end_reading();
         self.finish(end);
-        if self.unframed && stream {
+        if let Some(wire) = stream.filter(|_| self.unframed) {
             self.done = true;
             let mut event = if on_border {
                 Vec::new()
             } else {
                 b"\n\n".to_vec()
             };
-            event.extend(error_event("api_error", &format!("prefixgate: {why}")));
+            event.extend(wire.error_event("api_error", &format!("prefixgate: {why}")));
             return Poll::Ready(Some(Ok(Frame::data(event.into()))));
         }
         // hyper flushes when a body is pending; an error at once could take delivered frames with it.

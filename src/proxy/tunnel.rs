@@ -36,8 +36,13 @@ pub async fn open(
         }
         (sent, _) => {
             return match sent.and_then(|answer| not_switched(&upstream.name, answer)) {
-                Ok(answer) => pass_on(&shared, account, answer, false, false),
-                Err((refusal, outcome)) => refuse(account, refusal, outcome, upstream.format),
+                Ok(answer) => pass_on(&shared, account, answer, None, false),
+                Err((refusal, outcome)) => refuse(
+                    account,
+                    refusal,
+                    outcome,
+                    super::route::spoken(upstream.format),
+                ),
             };
         }
     };

@@ -15,17 +15,32 @@ pub struct Tokens {
     pub write_5m: Option<u64>,
     /// Written for one hour.
     pub write_1h: Option<u64>,
+    /// Written for thirty minutes.
+    pub write_30m: Option<u64>,
+    /// Written for twelve hours.
+    pub write_12h: Option<u64>,
     /// Output, reasoning included.
     pub output: Option<u64>,
 }
 
 impl Tokens {
+    /// Written, of all lifetimes; unknown only if none is known.
+    #[must_use]
+    pub fn written(&self) -> Option<u64> {
+        [self.write_5m, self.write_1h, self.write_30m, self.write_12h]
+            .into_iter()
+            .flatten()
+            .reduce(u64::saturating_add)
+    }
+
     fn add(&mut self, usage: &Usage) {
         for (sum, value) in [
             (&mut self.uncached, usage.uncached),
             (&mut self.read, usage.read),
             (&mut self.write_5m, usage.write_5m),
             (&mut self.write_1h, usage.write_1h),
+            (&mut self.write_30m, usage.write_30m),
+            (&mut self.write_12h, usage.write_12h),
             (&mut self.output, usage.output),
         ] {
             if let Some(value) = value {
@@ -104,10 +119,7 @@ impl Fact {
     pub(super) fn billable(&self) -> bool {
         let usage = &self.usage;
         let nothing_told = self.cost_pico.is_none()
-            && usage.uncached.is_none()
-            && usage.read.is_none()
-            && usage.write_5m.is_none()
-            && usage.write_1h.is_none()
+            && usage.inputs().iter().all(Option::is_none)
             && usage.output.is_none();
         let error_status = self.outcome == Outcome::UpstreamError
             && self.status.is_some_and(|status| status >= 400);
@@ -248,6 +260,8 @@ impl Totals {
             read: tokens.read,
             write_5m: tokens.write_5m,
             write_1h: tokens.write_1h,
+            write_30m: tokens.write_30m,
+            write_12h: tokens.write_12h,
             output: tokens.output,
             ..Usage::default()
         });

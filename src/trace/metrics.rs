@@ -136,7 +136,7 @@ impl Metrics {
             )?,
             tokens: counter(
                 "prefixgate_tokens_total",
-                "Tokens in disjoint kinds: uncached, read, write_5m, write_1h, output",
+                "Tokens in disjoint kinds: uncached, read, write_5m, write_1h, write_30m, write_12h, output",
                 &["upstream", "model", "app", "kind"],
             )?,
             cost: money(
@@ -391,6 +391,8 @@ impl Metrics {
             ("read", r.usage.read),
             ("write_5m", r.usage.write_5m),
             ("write_1h", r.usage.write_1h),
+            ("write_30m", r.usage.write_30m),
+            ("write_12h", r.usage.write_12h),
             ("output", r.usage.output),
         ];
         for (kind, count) in kinds {

@@ -43,9 +43,10 @@ pub struct Rates {
     pub output_pico: u64,
     /// Cache read.
     pub read_pico: u64,
-    /// Five-minute write (the default lifetime of providers without that choice).
+    /// Write with the shorter lifetime: five minutes, or thirty.
     pub write_5m_pico: u64,
-    /// One-hour write; the five-minute price where the data has no other.
+    /// Write with the longer lifetime, one hour or twelve; the price of the shorter one where the data
+    /// has no other.
     pub write_1h_pico: u64,
 }
 
@@ -193,7 +194,8 @@ impl PriceBook {
         ModelFacts {
             label: card.label.clone(),
             min_cache_tokens: card.min_cache_tokens,
-            rates: card.sheet(at_ms).map(|sheet| rates(&sheet.base)),
+            rates: (card.sheet(at_ms))
+                .map(|sheet| rates(&sheet.base, card.write_long(&sheet.base))),
             bytes_per_token_milli: card
                 .model
                 .bytes_per_token_milli
@@ -205,8 +207,10 @@ impl PriceBook {
     /// long; some models have dearer tiers for long prompts. `None` without a known price.
     #[must_use]
     pub fn rates_for(&self, provider: &str, model: &str, prompt: u64, at_ms: i64) -> Option<Rates> {
-        let sheet = self.card(provider, model)?.sheet(at_ms)?;
-        Some(rates(sheet.prices(prompt.into())))
+        let card = self.card(provider, model)?;
+        let sheet = card.sheet(at_ms)?;
+        let prices = sheet.prices(prompt.into());
+        Some(rates(prices, card.write_long(prices)))
     }
 
     /// The card of a spelling. `None` only for what cannot be a model's name.
@@ -356,6 +360,13 @@ impl Card {
         self.model.fast.filter(|_| offered)
     }
 
+    /// What a write of the longer lifetime costs under these prices: by a price of its own, or by the
+    /// provider's rule. A free write is free for any time.
+    pub(super) fn write_long(&self, prices: &Prices) -> Option<u64> {
+        let by_rule = || prices.write.checked_mul(self.rules.write_long?);
+        prices.write_long.or_else(by_rule)
+    }
+
     /// The multiplier of the place where inference ran.
     pub(super) fn geo(&self, place: &str) -> Option<Ratio> {
         let found = self
@@ -374,20 +385,20 @@ fn user_sheet(price: &PriceOverride) -> Sheet {
             input: price.input_pico,
             output: price.output_pico,
             read: price.read_pico,
-            write_5m: price.write_5m_pico,
-            write_1h: Some(price.write_1h_pico),
+            write: price.write_5m_pico,
+            write_long: Some(price.write_1h_pico),
         },
         tiers: Vec::new(),
         web_search: None,
     }
 }
 
-fn rates(prices: &Prices) -> Rates {
+fn rates(prices: &Prices, write_long: Option<u64>) -> Rates {
     Rates {
         input_pico: prices.input,
         output_pico: prices.output,
         read_pico: prices.read,
-        write_5m_pico: prices.write_5m,
-        write_1h_pico: prices.write_1h.unwrap_or(prices.write_5m),
+        write_5m_pico: prices.write,
+        write_1h_pico: write_long.unwrap_or(prices.write),
     }
 }

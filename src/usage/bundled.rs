@@ -129,23 +129,23 @@ impl Probe<'_> {
             pico(cost, prompt)
         };
         let none = |key| (key, 0);
-        let (read, write, hour) = (
+        let (read, written, hour) = (
             UsageKey::CACHE_READ_TOKENS,
             UsageKey::CACHE_WRITE_TOKENS,
             UsageKey::CACHE_WRITE_1H_TOKENS,
         );
         let uncached = pico(self.ask([whole.clone()])?.input_price, prompt)?;
-        let write_5m = input([(write.clone(), prompt), none(hour.clone())])?;
-        let write_1h = input([(write.clone(), prompt), (hour, prompt)])?;
+        let write = input([(written.clone(), prompt), none(hour.clone())])?;
+        let write_long = input([(written.clone(), prompt), (hour, prompt)])?;
         let output = self.ask([whole.clone(), (UsageKey::OUTPUT_TOKENS, PROBE)])?;
         Some(Prices {
             input: uncached,
             output: pico(output.output_price, PROBE)?,
-            read: input([(read, prompt), none(write)])?,
-            write_5m,
+            read: input([(read, prompt), none(written)])?,
+            write,
             // Without a price of its own the crate takes the general write price. That is only right
             // where writing costs no more than reading the input.
-            write_1h: (write_1h != write_5m || write_5m == uncached).then_some(write_1h),
+            write_long: (write_long != write || write == uncached).then_some(write_long),
         })
     }
 
@@ -221,15 +221,15 @@ mod tests {
             input: 100_000,
             output: 500_000,
             read: 10_000,
-            write_5m: 125_000,
-            write_1h: Some(200_000),
+            write: 125_000,
+            write_long: Some(200_000),
         };
         let dear = Prices {
             input: 500_000,
             output: 2_500_000,
             read: 50_000,
-            write_5m: 625_000,
-            write_1h: Some(1_000_000),
+            write: 625_000,
+            write_long: Some(1_000_000),
         };
         assert_eq!(sheet.base, cheap);
         assert_eq!(
@@ -274,8 +274,8 @@ mod tests {
     #[test]
     fn a_missing_hour_price_stays_unknown() {
         let old = sheet("aws", "us.anthropic.claude-sonnet-4-20250514-v1:0", NOW).unwrap();
-        assert_eq!(old.base.write_1h, None);
+        assert_eq!(old.base.write_long, None);
         let free_writes = sheet("openai", "gpt-5.4", NOW).unwrap();
-        assert_eq!(free_writes.base.write_1h, Some(free_writes.base.input));
+        assert_eq!(free_writes.base.write_long, Some(free_writes.base.input));
     }
 }

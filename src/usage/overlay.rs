@@ -39,6 +39,11 @@ pub(super) struct Overlay {
 pub(super) struct Rules {
     pub(super) batch: Option<Ratio>,
     pub(super) priority: Option<Ratio>,
+    pub(super) flex: Option<Ratio>,
+    pub(super) ultrafast: Option<Ratio>,
+    /// What a write of the longer lifetime costs, as a multiple of the shorter one's, for models
+    /// without a price of their own for it.
+    pub(super) write_long: Option<u64>,
     /// Picodollars per web search.
     pub(super) web_search: Option<u64>,
     /// Multipliers by place, for models that do not say otherwise.
@@ -127,6 +132,9 @@ impl Overlay {
             let rules = Rules {
                 batch: own.rules.batch.or(parent.rules.batch),
                 priority: own.rules.priority.or(parent.rules.priority),
+                flex: own.rules.flex.or(parent.rules.flex),
+                ultrafast: own.rules.ultrafast.or(parent.rules.ultrafast),
+                write_long: own.rules.write_long.or(parent.rules.write_long),
                 web_search: own.rules.web_search.or(parent.rules.web_search),
                 geo: [&own.rules.geo[..], &parent.rules.geo[..]].concat(),
             };
@@ -158,6 +166,9 @@ struct TypedOverlay {
 struct TypedProvider {
     batch: Option<Number>,
     priority: Option<Number>,
+    flex: Option<Number>,
+    ultrafast: Option<Number>,
+    write_long: Option<u64>,
     web_search: Option<Number>,
     #[serde(default)]
     geo: BTreeMap<String, Number>,
@@ -196,7 +207,9 @@ struct TypedPrice {
     input: Number,
     output: Number,
     read: Number,
+    #[serde(alias = "write_30m")]
     write_5m: Number,
+    #[serde(alias = "write_12h")]
     write_1h: Option<Number>,
     #[serde(default)]
     tier: Vec<TypedTier>,
@@ -209,7 +222,9 @@ struct TypedTier {
     input: Number,
     output: Number,
     read: Number,
+    #[serde(alias = "write_30m")]
     write_5m: Number,
+    #[serde(alias = "write_12h")]
     write_1h: Option<Number>,
 }
 
@@ -256,6 +271,9 @@ impl TypedProvider {
             rules: Rules {
                 batch: Number::ratio(self.batch.as_ref(), file)?,
                 priority: Number::ratio(self.priority.as_ref(), file)?,
+                flex: Number::ratio(self.flex.as_ref(), file)?,
+                ultrafast: Number::ratio(self.ultrafast.as_ref(), file)?,
+                write_long: self.write_long,
                 web_search: self
                     .web_search
                     .map(|n| n.read(file, money::pico_from_decimal_usd_per_thousand))
@@ -329,8 +347,8 @@ impl TypedPrice {
                     input: input.pico(file)?,
                     output: output.pico(file)?,
                     read: read.pico(file)?,
-                    write_5m: w5.pico(file)?,
-                    write_1h: w1.map(|n| n.pico(file)).transpose()?,
+                    write: w5.pico(file)?,
+                    write_long: w1.map(|n| n.pico(file)).transpose()?,
                 })
             };
         let mut tiers = Vec::with_capacity(self.tier.len());
@@ -400,10 +418,10 @@ mod tests {
         let prices = &overlay.find("p", "m").unwrap().0.periods[0].sheet.base;
         assert_eq!(prices.input, 1_000_000_001);
         assert_eq!(
-            (prices.output, prices.read, prices.write_5m),
+            (prices.output, prices.read, prices.write),
             (300_000, 10_000, 3_000_000)
         );
-        assert_eq!(prices.write_1h, None, "absent is unknown, not zero");
+        assert_eq!(prices.write_long, None, "absent is unknown, not zero");
     }
 
     #[test]

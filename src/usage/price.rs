@@ -15,8 +15,8 @@ pub const UNKNOWN_USAGE: &str = "unknown_usage";
 pub const NO_FAST_PRICE: &str = "no_fast_price";
 /// The service tier has no known price for this model.
 pub const NO_TIER_PRICE: &str = "no_tier_price";
-/// One-hour writes were made and have no known price for this model.
-pub const NO_WRITE_1H_PRICE: &str = "no_write_1h_price";
+/// Writes of the longer lifetime were made and have no known price for this model.
+pub const NO_WRITE_LONG_PRICE: &str = "no_write_long_price";
 /// Web searches were made and have no known price.
 pub const NO_WEB_SEARCH_PRICE: &str = "no_web_search_price";
 /// The cost does not fit 64 bits of picodollars (18 million dollars).
@@ -166,17 +166,18 @@ impl Bill {
                 self.note(FALLBACK_PRICE);
             }
         }
-        let input = [usage.uncached, usage.read, usage.write_5m, usage.write_1h];
-        if input.contains(&None) || usage.output.is_none() {
+        let known = usage.uncached.is_some() && usage.read.is_some() && usage.written().is_some();
+        if !known || usage.output.is_none() {
             self.unpriced(UNKNOWN_USAGE);
         }
+        let input = usage.inputs();
         if input.iter().all(Option::is_none) && usage.output.is_none() {
             return Ok(());
         }
         // Of an incomplete usage the known part is summed: a lower bound.
         let prompt = input.iter().flatten().map(|n| u128::from(*n)).sum();
         let prices = sheet.prices(prompt);
-        let (cost, no_cache) = self.sums(prices, usage)?;
+        let (cost, no_cache) = self.sums(prices, card, usage)?;
         let Some(factors) = self.factors(card, metered, at_ms) else {
             return Ok(());
         };
@@ -192,18 +193,26 @@ impl Bill {
     fn sums(
         &mut self,
         prices: &Prices,
+        card: &Card,
         usage: &Usage,
     ) -> Result<(Amount, Option<Amount>), Overflow> {
-        let hours = usage.write_1h.unwrap_or(0);
-        if hours > 0 && prices.write_1h.is_none() {
-            self.unpriced(NO_WRITE_1H_PRICE);
+        let long = usage
+            .write_1h
+            .unwrap_or(0)
+            .max(usage.write_12h.unwrap_or(0));
+        let price = card.write_long(prices);
+        if long > 0 && price.is_none() {
+            self.unpriced(NO_WRITE_LONG_PRICE);
         }
+        // Never cheaper than the short write, so this stays a lower bound where it is unknown.
+        let write_long = price.unwrap_or(prices.write);
         let input = [
             (usage.uncached, prices.input),
             (usage.read, prices.read),
-            (usage.write_5m, prices.write_5m),
-            // Never cheaper than the short write, so this stays a lower bound where it is unknown.
-            (usage.write_1h, prices.write_1h.unwrap_or(prices.write_5m)),
+            (usage.write_5m, prices.write),
+            (usage.write_1h, write_long),
+            (usage.write_30m, prices.write),
+            (usage.write_12h, write_long),
         ];
         let output = Amount::of(usage.output.unwrap_or(0), prices.output);
         let (mut cost, mut no_cache) = (output, Some(output));
@@ -221,6 +230,8 @@ impl Bill {
             ServiceTier::Standard => Some(Ratio::ONE),
             ServiceTier::Priority => card.model.priority.or(card.rules.priority),
             ServiceTier::Batch => card.rules.batch,
+            ServiceTier::Flex => card.rules.flex,
+            ServiceTier::Ultrafast => card.rules.ultrafast,
         };
         let speed = match metered.speed {
             Speed::Standard => Some(Ratio::ONE),

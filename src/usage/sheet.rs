@@ -6,9 +6,10 @@ pub(super) struct Prices {
     pub(super) input: u64,
     pub(super) output: u64,
     pub(super) read: u64,
-    pub(super) write_5m: u64,
-    /// `None` where no price of its own is known.
-    pub(super) write_1h: Option<u64>,
+    /// With the shorter of the provider's lifetimes.
+    pub(super) write: u64,
+    /// With the longer one. `None` where no price of its own is known.
+    pub(super) write_long: Option<u64>,
 }
 
 /// Prices of the whole request when its prompt is longer than `over` tokens.

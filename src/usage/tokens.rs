@@ -12,6 +12,11 @@ pub struct Usage {
     pub write_5m: Option<u64>,
     /// Input tokens written with the one-hour lifetime.
     pub write_1h: Option<u64>,
+    /// Input tokens written with the thirty-minute lifetime. A provider has this pair of lifetimes
+    /// or the one above.
+    pub write_30m: Option<u64>,
+    /// Input tokens written with the twelve-hour lifetime.
+    pub write_12h: Option<u64>,
     /// Output tokens, reasoning included.
     pub output: Option<u64>,
     /// The part of `output` that was reasoning, where the provider tells.
@@ -28,14 +33,32 @@ impl Usage {
     pub fn prompt(&self) -> Option<u64> {
         self.uncached?
             .checked_add(self.read?)?
-            .checked_add(self.write_5m?)?
-            .checked_add(self.write_1h?)
+            .checked_add(self.written()?)
     }
 
-    /// Tokens written, of both lifetimes. `None` unless both are known.
+    /// Tokens written, of all lifetimes. `None` unless those of a provider are known: five minutes
+    /// and one hour, or thirty minutes and twelve hours.
     #[must_use]
     pub fn written(&self) -> Option<u64> {
-        self.write_5m?.checked_add(self.write_1h?)
+        let minutes = sum(self.write_5m, self.write_1h);
+        let hours = sum(self.write_30m, self.write_12h);
+        match (minutes, hours) {
+            (Some(one), Some(other)) => one.checked_add(other),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// Every kind of input, an unknown one as `None`.
+    #[must_use]
+    pub fn inputs(&self) -> [Option<u64>; 6] {
+        [
+            self.uncached,
+            self.read,
+            self.write_5m,
+            self.write_1h,
+            self.write_30m,
+            self.write_12h,
+        ]
     }
 
     /// `read / (read + write + uncached)`, `None` for an unknown or empty prompt.
@@ -45,6 +68,11 @@ impl Usage {
         #[expect(clippy::cast_precision_loss, reason = "a ratio for people, not money")]
         (prompt > 0).then(|| self.read.unwrap_or(0) as f64 / prompt as f64)
     }
+}
+
+/// The sum of two kinds that are both known.
+fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one?.checked_add(other?)
 }
 
 /// The provider's processing tier of one answer.
@@ -57,6 +85,10 @@ pub enum ServiceTier {
     Priority,
     /// Asynchronous batch: half of every rate.
     Batch,
+    /// Slower and cheaper, where a provider has that.
+    Flex,
+    /// Faster than priority, where a provider has that.
+    Ultrafast,
 }
 
 /// The provider's speed of one answer.

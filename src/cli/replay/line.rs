@@ -4,9 +4,10 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::provider::anthropic::response::{Limits, Reader, Shape};
 use crate::provider::json;
+use crate::provider::reader::{Limits, Reader, Shape};
 use crate::provider::view::Ttl;
+use crate::provider::wire::Wire;
 
 /// Seconds from which on a time must be in milliseconds: the year 5138.
 const ABSURD_SECONDS: f64 = 1e11;
@@ -169,7 +170,11 @@ fn answered(raw: &RawValue) -> Option<u64> {
         b'"' => json::unescape(text.as_bytes()).into_owned(),
         _ => text.to_owned(),
     };
-    let mut reader = Reader::new(Shape::Unlabelled { status: 200 }, Limits::default());
+    let mut reader = Reader::new(
+        Wire::Messages,
+        Shape::Unlabelled { status: 200 },
+        Limits::default(),
+    );
     reader.feed(text.as_bytes());
     // Only the sum counts here, so that the lifetime of unsplit writes does not matter.
     reader.end(Some(Ttl::M5));

@@ -16,6 +16,8 @@ struct TokensJson {
     read: Option<u64>,
     write_5m: Option<u64>,
     write_1h: Option<u64>,
+    write_30m: Option<u64>,
+    write_12h: Option<u64>,
     output: Option<u64>,
 }
 
@@ -63,6 +65,8 @@ impl From<&Totals> for TotalsJson {
                 read: tokens.read,
                 write_5m: tokens.write_5m,
                 write_1h: tokens.write_1h,
+                write_30m: tokens.write_30m,
+                write_12h: tokens.write_12h,
                 output: tokens.output,
             },
             hit_ratio: totals.hit_ratio(),
@@ -283,6 +287,8 @@ fn turn<'a>(shown: &Shown<'a>) -> TurnJson<'a> {
             read: usage.read,
             write_5m: usage.write_5m,
             write_1h: usage.write_1h,
+            write_30m: usage.write_30m,
+            write_12h: usage.write_12h,
             output: usage.output,
         },
         usage_complete: turn.usage_complete,

@@ -119,7 +119,7 @@ pub(super) fn turns(
             result(turn),
             or_blank(tokens(turn.usage.uncached)),
             or_blank(tokens(turn.usage.read)),
-            or_blank(tokens(written(turn.usage.write_5m, turn.usage.write_1h))),
+            or_blank(tokens(turn.usage.written())),
             or_blank(tokens(turn.usage.output)),
             or_blank(
                 turn.usage
@@ -195,7 +195,7 @@ pub(super) fn sums(totals: &Totals) -> Vec<String> {
         totals.turns.to_string(),
         or_blank(tokens(totals.prompt())),
         or_blank(tokens(sum.read)),
-        or_blank(tokens(written(sum.write_5m, sum.write_1h))),
+        or_blank(tokens(sum.written())),
         or_blank(tokens(sum.output)),
         or_blank(totals.hit_ratio().map_or_else(|| UNKNOWN.into(), percent)),
         bounded(totals.known_cost(), totals.cost_complete()),
@@ -302,14 +302,6 @@ fn lost(totals: &Totals) -> String {
 
 pub(in crate::cli) fn tokens(n: Option<u64>) -> String {
     n.map_or_else(|| UNKNOWN.into(), count)
-}
-
-/// Both lifetimes; unknown only if both are.
-fn written(short: Option<u64>, long: Option<u64>) -> Option<u64> {
-    match (short, long) {
-        (Some(a), Some(b)) => Some(a.saturating_add(b)),
-        (a, b) => a.or(b),
-    }
 }
 
 fn models(models: &[String]) -> String {

@@ -7,6 +7,7 @@ use super::{Seen, next};
 use crate::prompt_cache::trail::{Step, Trail};
 use crate::prompt_cache::verdict::{Change, What};
 use crate::provider::view::{Block, BlockKind, Form, Role, Section};
+use crate::provider::wire::Wire;
 
 /// A block at least this long that is found again is the same one, whatever follows it.
 const TELLING_BYTES: u32 = 32;
@@ -396,6 +397,17 @@ impl Fork<'_> {
         let before = self.mine.checked_sub(1).and_then(|at| view.blocks.get(at));
         let before = before.filter(level);
         let role = |block: &Block| view.messages.get(block.outer as usize).map(|m| m.role);
+        if view.wire != Wire::Messages {
+            return match (here, before) {
+                (Some(here), _) => view.path(here),
+                (None, Some(before)) if before.section != Section::Tools => {
+                    view.wire.message_path(before.place + 1)
+                }
+                (None, Some(before)) => format!("tools[{}]", before.place + 1),
+                (None, None) if self.old.section == Section::Tools => "tools[0]".into(),
+                (None, None) => view.wire.message_path(0),
+            };
+        }
         if self.old.section != Section::Messages {
             let index = match (here, before) {
                 (Some(here), _) => here.outer,

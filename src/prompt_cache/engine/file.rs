@@ -105,7 +105,10 @@ fn put_past(out: &mut Vec<u8>, past: &Past) {
     put_u64(out, past.started_ms.cast_unsigned());
     put_u64(out, past.ended_ms.cast_unsigned());
     let usage = &past.usage;
-    for tokens in [usage.uncached, usage.read, usage.write_5m, usage.write_1h] {
+    // Of a past request only the sum of its writes matters, whatever the pair of lifetimes.
+    let short = usage.write_5m.or(usage.write_30m);
+    let long = usage.write_1h.or(usage.write_12h);
+    for tokens in [usage.uncached, usage.read, short, long] {
         // No prompt has 2^64 - 1 tokens.
         put_u64(out, tokens.unwrap_or(u64::MAX));
     }

@@ -279,6 +279,7 @@ fn view_of(request: &Request, client: &[Mark]) -> RequestView {
             form: Form::Object,
             outer: outer.saturating_sub(u32::from(step.section == Section::Messages)),
             inner: 0,
+            place: outer,
             span,
             marker: None,
             unmarkable: request.unmarkable.get(index).copied().flatten(),

@@ -69,7 +69,8 @@ fn usage() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::anthropic::response::{Limits, Reader, Shape};
+    use crate::provider::reader::{Limits, Reader, Shape};
+    use crate::provider::wire::Wire;
 
     const TEXT: &str = "stopped: \"read_file\"\n渐 🙂";
 
@@ -83,7 +84,7 @@ mod tests {
                 let shape = Shape::of(200, Some("application/json"));
                 (message_body("msg_1", "m", TEXT), shape)
             };
-            let mut reader = Reader::new(shape, Limits::default());
+            let mut reader = Reader::new(Wire::Messages, shape, Limits::default());
             reader.feed(&bytes);
             reader.end(None);
             let answer = reader.into_answer();

@@ -1,27 +1,9 @@
-//! Errors in the shape of the Messages API: of our own answers, and the words for statuses.
+//! Errors in the shape of the Messages API, of our own answers.
 //!
 //! Source: provider docs and SDK, Nov 2026. SDKs recognise errors by status, `error.type` and
 //! `error.details.error_code`; they skip stream events without a name.
 
 use serde_json::Value;
-
-/// The provider's error type for a status, where a body does not say it itself.
-#[must_use]
-pub fn kind_of_status(status: u16) -> &'static str {
-    match status {
-        401 => "authentication_error",
-        402 => "billing_error",
-        403 => "permission_error",
-        404 => "not_found_error",
-        409 => "conflict_error",
-        413 => "request_too_large",
-        429 => "rate_limit_error",
-        504 | 408 => "timeout_error",
-        529 => "overloaded_error",
-        400..=499 => "invalid_request_error",
-        _ => "api_error",
-    }
-}
 
 /// The JSON body of an error that prefixgate answers itself. Content type `application/json`.
 #[must_use]

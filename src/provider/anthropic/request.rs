@@ -59,6 +59,19 @@ pub fn view(body: &[u8]) -> Result<RequestView, Fault> {
     Ok(reader.assemble(top))
 }
 
+/// The JSON path of a block of this format.
+#[must_use]
+pub(in crate::provider) fn path(block: &Block) -> String {
+    let (outer, inner) = (block.outer, block.inner);
+    match (block.section, block.form) {
+        (Section::Tools, _) => format!("tools[{outer}]"),
+        (Section::System, Form::BareString) => "system".into(),
+        (Section::System, Form::Object) => format!("system[{outer}]"),
+        (Section::Messages, Form::BareString) if inner == 0 => format!("messages[{outer}].content"),
+        (Section::Messages, _) => format!("messages[{outer}].content[{inner}]"),
+    }
+}
+
 /// What only the whole body says, in the order in which it was read.
 #[derive(Default)]
 struct Top {
@@ -475,6 +488,7 @@ impl Reader<'_> {
                     form: Form::BareString,
                     outer,
                     inner: 0,
+                    place: outer,
                     span,
                     marker: None,
                     unmarkable: blank(span.of(self.body)).then_some(Unmarkable::Empty),

@@ -8,13 +8,14 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::response::Limits;
 use super::usage::{Meter, WireUsage};
 use super::wire::{
-    BlockDelta, BlockStart, BlockStop, ErrorEvent, Kind, MAX_MESSAGE_BYTES, MessageDelta,
-    MessageStart, Nullable, WireBlock, WireDiagnostics, WireMessage, WireStopDetails, parse,
+    BlockDelta, BlockStart, BlockStop, ErrorEvent, Kind, MessageDelta, MessageStart, Nullable,
+    WireBlock, WireDiagnostics, WireMessage, WireStopDetails, parse,
 };
+use crate::provider::api_error::MAX_MESSAGE_BYTES;
 use crate::provider::lenient::{Maybe, Word, cut};
+use crate::provider::reader::{self, Limits, Progress as _};
 use crate::provider::view::{
     Answer, AnsweredCall, ApiError, DIAGNOSIS_NONE, DIAGNOSIS_PENDING, Ttl,
 };
@@ -38,8 +39,8 @@ struct OpenCall {
 
 /// An answer in the making.
 #[derive(Debug)]
-pub(super) struct Progress {
-    pub(super) answer: Answer,
+pub(in crate::provider) struct Progress {
+    pub(in crate::provider) answer: Answer,
     meter: Meter,
     opening_model: Option<String>,
     ttl: Option<Ttl>,
@@ -49,21 +50,8 @@ pub(super) struct Progress {
     input_bytes_each: usize,
 }
 
-impl Progress {
-    pub(super) fn new(limits: &Limits) -> Self {
-        Self {
-            answer: Answer::default(),
-            meter: Meter::default(),
-            opening_model: None,
-            ttl: None,
-            open: Vec::new(),
-            inputs_left: limits.tool_inputs_bytes,
-            input_bytes_each: limits.tool_input_bytes,
-        }
-    }
-
-    /// Takes the next event of the stream.
-    pub(super) fn event(&mut self, event: Event<'_>) {
+impl reader::Progress for Progress {
+    fn event(&mut self, event: Event<'_>) {
         if event.after_gap {
             self.gap();
         }
@@ -110,24 +98,48 @@ impl Progress {
         }
     }
 
-    /// Events were lost: calls that are open may lack a piece and are never complete.
-    pub(super) fn gap(&mut self) {
-        self.warn("event_too_large");
-        self.open.clear();
+    fn body(&mut self, json: &[u8]) -> bool {
+        let Some(message) = parse::<WireMessage<'_>>(json) else {
+            return false;
+        };
+        let content = message.content;
+        self.message(message);
+        self.usage_is_final();
+        if content.is_some_and(|content| self.content(content).is_err()) {
+            self.warn("content_unreadable");
+        }
+        true
     }
 
-    /// The lifetime of writes that the provider did not split.
-    pub(super) fn infer_ttl(&mut self, ttl: Option<Ttl>) {
+    fn settle(&mut self, ttl: Option<Ttl>) {
         self.ttl = ttl;
         if let Some(unclear) = self.read_meter() {
             self.warn(unclear);
         }
     }
 
-    pub(super) fn warn(&mut self, warning: &'static str) {
-        if !self.answer.warnings.contains(&warning) {
-            self.answer.warnings.push(warning);
+    fn answer(&mut self) -> &mut Answer {
+        &mut self.answer
+    }
+}
+
+impl Progress {
+    pub(in crate::provider) fn new(limits: &Limits) -> Self {
+        Self {
+            answer: Answer::default(),
+            meter: Meter::default(),
+            opening_model: None,
+            ttl: None,
+            open: Vec::new(),
+            inputs_left: limits.tool_inputs_bytes,
+            input_bytes_each: limits.tool_input_bytes,
         }
+    }
+
+    /// Events were lost: calls that are open may lack a piece and are never complete.
+    pub(super) fn gap(&mut self) {
+        self.warn("event_too_large");
+        self.open.clear();
     }
 
     /// Takes a `Message`, all but its content.
@@ -347,3 +359,6 @@ impl<'de> Visitor<'de> for ContentSeed<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -300,6 +300,8 @@ fn sum(steps: &[Iteration]) -> Option<Usage> {
         read: add(sum.read, step.usage.read),
         write_5m: add(sum.write_5m, step.usage.write_5m),
         write_1h: add(sum.write_1h, step.usage.write_1h),
+        write_30m: None,
+        write_12h: None,
         output: add(sum.output, step.usage.output),
         reasoning: None,
         web_searches: None,

@@ -7,11 +7,8 @@ use serde::de::Deserializer;
 use serde_json::value::RawValue;
 
 use super::usage::WireUsage;
-use crate::provider::lenient::{Count, Len, Maybe, Text, Word, cut};
-use crate::provider::view::ApiError;
-
-/// Longest error message that is kept, in bytes.
-pub(super) const MAX_MESSAGE_BYTES: usize = 512;
+use crate::provider::api_error::WireError;
+use crate::provider::lenient::{Count, Len, Maybe, Text, Word};
 
 /// A `Message`, whole or as it opens a stream.
 #[derive(Debug, Default, Deserialize)]
@@ -129,34 +126,6 @@ pub(super) struct MessageDelta {
 pub(super) struct StopDelta {
     pub(super) stop_reason: Word,
     pub(super) stop_details: Maybe<WireStopDetails>,
-}
-
-/// The `error` member of a body or an event.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct WireError<'a> {
-    #[serde(rename = "type")]
-    pub(super) kind: Word,
-    #[serde(borrow)]
-    pub(super) message: Option<&'a RawValue>,
-}
-
-impl WireError<'_> {
-    /// In the words of the view; `kind` where the error names none.
-    pub(super) fn into_error(self, kind: &str) -> ApiError {
-        ApiError {
-            kind: self.kind.0.unwrap_or_else(|| kind.to_owned()),
-            message: self.message.map_or_else(String::new, message_text),
-        }
-    }
-}
-
-/// A message as text: the string, or whatever JSON stands there.
-pub(super) fn message_text(raw: &RawValue) -> String {
-    match serde_json::from_str::<Text<'_>>(raw.get()) {
-        Ok(text) => cut(&text.0, MAX_MESSAGE_BYTES),
-        Err(_) => cut(raw.get().as_bytes(), MAX_MESSAGE_BYTES),
-    }
 }
 
 #[derive(Deserialize)]

@@ -20,7 +20,6 @@ use crate::guard::calls::{Newest, results};
 use crate::guard::loops::{History, Memo};
 use crate::guard::schema::{Declared, Schemas};
 use crate::prompt_cache::chain::Chain;
-use crate::provider::anthropic;
 use crate::provider::view::{self, Block, BlockKind, RequestView, Section};
 use crate::trace::AlertSender;
 
@@ -98,7 +97,7 @@ impl Guards {
             .iter()
             .any(|block| block.section == Section::Messages && block.kind == BlockKind::Other);
         let key = u128::from_le_bytes(*chain.at.get(last)?) ^ u128::from(unknown);
-        let read = || Declared::read(body, &anthropic::tools::declared(body, view));
+        let read = || Declared::read(body, &view.wire.declared(body, view));
         Some(self.schemas.get_or_read(key, read))
     }
 

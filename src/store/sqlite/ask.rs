@@ -21,12 +21,12 @@ use crate::usage::Usage;
 /// The columns that [`fact`] reads, at the start of a selection.
 pub(super) const FACTS: &str = "\
     t.attempt, t.outcome, t.status, t.uncached, t.read, t.write_5m, t.write_1h, \
-    t.output, t.usage_complete, t.usage_estimated, t.cost_pico, t.cost_no_cache_pico, \
+    t.write_30m, t.write_12h, t.output, t.usage_complete, t.usage_estimated, t.cost_pico, t.cost_no_cache_pico, \
     t.kind, t.verdict, t.lost_tokens, t.lost_pico";
 /// The number of columns in [`FACTS`].
-pub(super) const FACT_COLUMNS: usize = 16;
+pub(super) const FACT_COLUMNS: usize = 18;
 /// Where [`FACTS`] has the kind.
-const KIND: usize = 12;
+const KIND: usize = 14;
 
 /// Conditions with their values.
 pub(super) struct Where {
@@ -350,13 +350,15 @@ pub(super) fn fact(row: &Row<'_>) -> rusqlite::Result<Fact> {
             read: known(4)?,
             write_5m: known(5)?,
             write_1h: known(6)?,
-            output: known(7)?,
+            write_30m: known(7)?,
+            write_12h: known(8)?,
+            output: known(9)?,
             ..Usage::default()
         },
-        usage_complete: row.get(8)?,
-        usage_estimated: row.get(9)?,
-        cost_pico: known(10)?,
-        cost_no_cache_pico: known(11)?,
+        usage_complete: row.get(10)?,
+        usage_estimated: row.get(11)?,
+        cost_pico: known(12)?,
+        cost_no_cache_pico: known(13)?,
         judged: status.map(|status| Judged {
             status,
             lost_tokens,

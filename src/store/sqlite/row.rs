@@ -50,6 +50,8 @@ pub(super) const COLUMNS: &[&str] = &[
     "read",
     "write_5m",
     "write_1h",
+    "write_30m",
+    "write_12h",
     "output",
     "reasoning",
     "web_searches",
@@ -193,6 +195,8 @@ pub(super) fn bind(statement: &mut Statement<'_>, turn: &TurnRecord) -> rusqlite
         .known(usage.read)?
         .known(usage.write_5m)?
         .known(usage.write_1h)?
+        .known(usage.write_30m)?
+        .known(usage.write_12h)?
         .known(usage.output)?
         .known(usage.reasoning)?
         .known(usage.web_searches)?
@@ -263,6 +267,8 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
             read: from.known()?,
             write_5m: from.known()?,
             write_1h: from.known()?,
+            write_30m: from.known()?,
+            write_12h: from.known()?,
             output: from.known()?,
             reasoning: from.known()?,
             web_searches: from.known()?,

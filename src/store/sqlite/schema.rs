@@ -12,7 +12,7 @@ use super::Sqlite;
 use crate::store::StoreError;
 
 /// The steps from an empty file to the current schema; `user_version` counts those done.
-const MIGRATIONS: &[&str] = &[TURNS_AND_CALLS, CACHE, GUARD, CONTEXT];
+const MIGRATIONS: &[&str] = &[TURNS_AND_CALLS, CACHE, GUARD, CONTEXT, LIFETIMES];
 
 pub(super) const TURNS_AND_CALLS: &str = r"
 CREATE TABLE turns (
@@ -174,6 +174,12 @@ CREATE INDEX events_by_run ON events (run_id, at_ms);
 /// The trace that the client told. Rows from before have NULL: not looked at.
 const CONTEXT: &str = r"
 ALTER TABLE turns ADD COLUMN traceparent TEXT;
+";
+
+/// Writes with the lifetimes of OpenAI's cache.
+const LIFETIMES: &str = r"
+ALTER TABLE turns ADD COLUMN write_30m INTEGER;
+ALTER TABLE turns ADD COLUMN write_12h INTEGER;
 ";
 
 /// The schema of this version.

@@ -40,10 +40,10 @@ const COLUMNS: &str = "\
     t.status BETWEEN 200 AND 299 AND t.outcome <> 'refused', \
     t.started_ms, \
     COALESCE(t.cost_pico, CAST(json_extract(t.guard, '$.booked_pico') AS INTEGER), 0), \
-    t.uncached, t.read, t.write_5m, t.write_1h, \
+    t.uncached, t.read, t.write_5m, t.write_1h, t.write_30m, t.write_12h, \
     t.output";
 /// Where [`COLUMNS`] has the output.
-const OUTPUT: usize = 8;
+const OUTPUT: usize = 10;
 /// Sources of a run's id that are not the client's word for it.
 const UNNAMED: &str = "('content', 'chain', 'trace', 'none')";
 

@@ -1,7 +1,7 @@
 //! The providers' tables, row by row.
 
 use super::*;
-use crate::usage::price::{NO_FAST_PRICE, NO_TIER_PRICE, NO_WRITE_1H_PRICE};
+use crate::usage::price::{NO_FAST_PRICE, NO_TIER_PRICE, NO_WRITE_LONG_PRICE};
 
 /// id, input, output, 5m write, 1h write, read (USD per million), minimum, fast, us: provider facts of 2026-11-29.
 type Row = (
@@ -152,6 +152,6 @@ fn other_providers_come_from_the_bundled_data() {
     let hour = answer("gpt-6-sol", usage(0, 0, 0, 1000, 0));
     assert_eq!(
         reason(&priced(&hour)),
-        (NO_WRITE_1H_PRICE, Some(2_500_000_000))
+        (NO_WRITE_LONG_PRICE, Some(2_500_000_000))
     );
 }

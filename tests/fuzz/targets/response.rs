@@ -3,7 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use prefixgate::provider::anthropic::response::{Limits, Reader, Shape};
+use prefixgate::provider::reader::{Limits, Reader, Shape};
+use prefixgate::provider::wire::Wire;
 use prefixgate::provider::view::{Answer, Ttl};
 
 const LIMITS: Limits = Limits {
@@ -14,7 +15,7 @@ const LIMITS: Limits = Limits {
 };
 
 fn read<'a>(shape: Shape, pieces: impl IntoIterator<Item = &'a [u8]>) -> Answer {
-    let mut reader = Reader::new(shape, LIMITS);
+    let mut reader = Reader::new(Wire::Messages, shape, LIMITS);
     for piece in pieces {
         reader.feed(piece);
     }

@@ -70,6 +70,7 @@ impl Reader<'_> {
             form: Form::Object,
             outer,
             inner,
+            place: outer,
             span,
             marker: parts.marker,
             unmarkable: None,

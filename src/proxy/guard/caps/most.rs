@@ -100,7 +100,7 @@ pub(in crate::proxy) fn used(
         return (Amounts::default(), None);
     }
     let usage = &record.usage;
-    let known = [usage.uncached, usage.read, usage.write_5m, usage.write_1h];
+    let known = usage.inputs();
     let input = known
         .iter()
         .flatten()

@@ -8,8 +8,9 @@ use crate::prompt_cache::helpers::tool_order;
 use crate::prompt_cache::splice;
 use crate::provider::anthropic::diagnosis::meaning;
 use crate::provider::anthropic::request::view;
-use crate::provider::anthropic::response::{Limits, Reader, Shape};
+use crate::provider::reader::{Limits, Reader, Shape};
 use crate::provider::view::{Answer, Diagnosis};
+use crate::provider::wire::Wire;
 use crate::proxy::upstream::{self, Clients, SendBody};
 use crate::sim;
 
@@ -59,7 +60,11 @@ impl Provider {
         let answer = self.clients.pooled.request(request).await.unwrap();
         let status = answer.status().as_u16();
         let kind = answer.headers()["content-type"].to_str().unwrap();
-        let mut reader = Reader::new(Shape::of(status, Some(kind)), Limits::default());
+        let mut reader = Reader::new(
+            Wire::Messages,
+            Shape::of(status, Some(kind)),
+            Limits::default(),
+        );
         reader.feed(&answer.into_body().collect().await.unwrap().to_bytes());
         reader.end(Some(Ttl::M5));
         let answer = reader.into_answer();

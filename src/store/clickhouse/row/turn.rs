@@ -302,6 +302,8 @@ impl TryFrom<TurnRow> for TurnRecord {
                 read: row.read,
                 write_5m: row.write_5m,
                 write_1h: row.write_1h,
+                write_30m: None,
+                write_12h: None,
                 output: row.output,
                 reasoning: row.reasoning,
                 web_searches: row.web_searches,

@@ -1,9 +1,10 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Limits, Reader, Shape};
 use crate::provider::decode;
+use crate::provider::reader::{Limits, Reader, Shape};
 use crate::provider::view::{Answer, Ttl};
+use crate::provider::wire::Wire;
 use crate::usage::Usage;
 
 const JSON_OK: Shape = Shape::Json { status: 200 };
@@ -20,7 +21,7 @@ fn stream(events: &[Value]) -> String {
 }
 
 fn read_pieces<'a>(shape: Shape, pieces: impl IntoIterator<Item = &'a [u8]>) -> Answer {
-    let mut reader = Reader::new(shape, Limits::default());
+    let mut reader = Reader::new(Wire::Messages, shape, Limits::default());
     for piece in pieces {
         reader.feed(piece);
     }
@@ -168,7 +169,7 @@ fn b05_encoded_errors_are_readable() {
     gzip.write_all(body.as_bytes()).unwrap();
     let gzip = gzip.finish().unwrap();
     let shape = Shape::of(404, Some("application/json"));
-    let mut reader = Reader::new(shape, Limits::default());
+    let mut reader = Reader::new(Wire::Messages, shape, Limits::default());
     let mut decoder = decode::Decoder::new("gzip", 1 << 20).unwrap();
     for piece in gzip.chunks(7) {
         decoder
@@ -327,7 +328,7 @@ fn c03_the_last_total_counts() {
     let first = json!({"input_tokens":25,"cache_read_input_tokens":100,"cache_creation_input_tokens":40,"output_tokens":1});
     let last = json!({"input_tokens":25,"cache_read_input_tokens":100,"cache_creation_input_tokens":40,"output_tokens":15});
     let delta = |usage: Value| json!({"type":"message_delta","delta":{},"usage":usage});
-    let mut reader = Reader::new(Shape::Stream, Limits::default());
+    let mut reader = Reader::new(Wire::Messages, Shape::Stream, Limits::default());
     reader.feed(event(&start(first)).as_bytes());
     assert_eq!(reader.answer().metered.usage.read, Some(100));
     assert!(!reader.answer().usage_complete && !reader.answer().content_begun);
@@ -357,7 +358,7 @@ fn c05_writes_by_lifetime() {
             Shape::Stream => stream(&[start(usage), end("end_turn", 100)[0].clone()]),
             _ => json!({"id":"m","model":"x","content":[],"usage":usage}).to_string(),
         };
-        let mut reader = Reader::new(shape, Limits::default());
+        let mut reader = Reader::new(Wire::Messages, shape, Limits::default());
         reader.feed(body.as_bytes());
         reader.end(ttl);
         let answer = reader.into_answer();
@@ -608,7 +609,7 @@ fn everything_is_bounded() {
     events.extend(end("tool_use", 5));
     let body = stream(&events);
     let read = |pieces: usize| {
-        let mut reader = Reader::new(Shape::Stream, limits);
+        let mut reader = Reader::new(Wire::Messages, Shape::Stream, limits);
         body.as_bytes()
             .chunks(pieces)
             .for_each(|piece| reader.feed(piece));
@@ -635,14 +636,14 @@ fn everything_is_bounded() {
     assert_eq!(read(1), answer);
 
     let many: Vec<Value> = (0..300).map(|index| tool_start(index, "toolu_1")).collect();
-    let answer = super::tests::read(Shape::Stream, &stream(&many));
+    let answer = read(Shape::Stream, &stream(&many));
     assert_eq!(
         (answer.calls.len(), answer.warnings),
         (256, vec!["too_many_calls"])
     );
 
     let body = json!({"id":"a","content":[{"type":"text","text":"x".repeat(3000)}],"usage":{"output_tokens":1}}).to_string();
-    let mut reader = Reader::new(JSON_OK, limits);
+    let mut reader = Reader::new(Wire::Messages, JSON_OK, limits);
     body.as_bytes()
         .chunks(7)
         .for_each(|piece| reader.feed(piece));

@@ -1,4 +1,4 @@
-//! Reads an answer of the Messages API while it passes by: a stream or one JSON body.
+//! Reads an answer while it passes by: a stream or one JSON body, in any of the wire formats.
 //!
 //! It sees a decoded copy, can fail in no way that matters to the traffic, and holds a bounded
 //! amount of memory whatever the upstream sends.
@@ -21,11 +21,11 @@ use std::mem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::error::kind_of_status;
-use super::stream::Progress;
-use super::wire::{WireError, WireMessage, message_text};
-use crate::provider::view::{Answer, ApiError, Ttl};
-use crate::sse;
+use super::api_error::{WireError, kind_of_status, message_text};
+use super::view::{Answer, ApiError, Ttl};
+use super::wire::Wire;
+use super::{anthropic, openai};
+use crate::sse::{self, Event};
 
 /// How much of an error body that is not JSON is kept as its message, in bytes.
 const TEXT_ERROR_BYTES: usize = 200;
@@ -96,12 +96,77 @@ fn is_success(status: u16) -> bool {
     (200..300).contains(&status)
 }
 
+/// An answer of one wire format in the making.
+pub(super) trait Progress {
+    /// Takes the next event of a stream.
+    fn event(&mut self, event: Event<'_>);
+
+    /// Takes a whole JSON object that came with a success. Says whether it is an answer.
+    fn body(&mut self, json: &[u8]) -> bool;
+
+    /// Nothing more will come. `ttl` is the lifetime of writes that the provider did not split.
+    fn settle(&mut self, ttl: Option<Ttl>);
+
+    /// What is known so far.
+    fn answer(&mut self) -> &mut Answer;
+
+    /// Adds a warning, once.
+    fn warn(&mut self, warning: &'static str) {
+        let warnings = &mut self.answer().warnings;
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    }
+}
+
+/// The format that an answer comes in.
+#[derive(Debug)]
+enum Making {
+    Messages(anthropic::stream::Progress),
+    Chat(openai::stream::chat::Progress),
+    Responses(openai::stream::responses::Progress),
+}
+
+impl Making {
+    fn new(wire: Wire, limits: &Limits) -> Self {
+        match wire {
+            Wire::Messages => Self::Messages(anthropic::stream::Progress::new(limits)),
+            Wire::Chat => Self::Chat(openai::stream::chat::Progress::new(limits)),
+            Wire::Responses => Self::Responses(openai::stream::responses::Progress::new(limits)),
+        }
+    }
+
+    fn progress(&mut self) -> &mut dyn Progress {
+        match self {
+            Self::Messages(progress) => progress,
+            Self::Chat(progress) => progress,
+            Self::Responses(progress) => progress,
+        }
+    }
+
+    fn answer(&self) -> &Answer {
+        match self {
+            Self::Messages(progress) => &progress.answer,
+            Self::Chat(progress) => &progress.answer,
+            Self::Responses(progress) => &progress.answer,
+        }
+    }
+
+    fn into_answer(self) -> Answer {
+        match self {
+            Self::Messages(progress) => progress.answer,
+            Self::Chat(progress) => progress.answer,
+            Self::Responses(progress) => progress.answer,
+        }
+    }
+}
+
 /// The reader. Feed it the decoded bytes as they arrive, then end it, also when the answer broke off.
 #[derive(Debug)]
 pub struct Reader {
     source: Source,
     limits: Limits,
-    progress: Progress,
+    making: Making,
 }
 
 #[derive(Debug)]
@@ -122,16 +187,16 @@ struct Body {
 }
 
 impl Reader {
-    /// A reader for an answer of this shape.
+    /// A reader for an answer of this format and shape.
     #[must_use]
-    pub fn new(shape: Shape, limits: Limits) -> Self {
+    pub fn new(wire: Wire, shape: Shape, limits: Limits) -> Self {
         Self {
             source: match shape {
                 Shape::Stream => Source::Stream(sse::Decoder::new(limits.event_bytes)),
                 Shape::Json { status } => Source::Body(Body::new(status)),
                 Shape::Unlabelled { status } => Source::Unlabelled { status },
             },
-            progress: Progress::new(&limits),
+            making: Making::new(wire, &limits),
             limits,
         }
     }
@@ -149,10 +214,13 @@ impl Reader {
                 }
                 _ => Source::Body(Body::new(status)),
             };
-            self.progress.warn("content_type_unclear");
+            self.making.progress().warn("content_type_unclear");
         }
         match &mut self.source {
-            Source::Stream(decoder) => decoder.feed(decoded, |event| self.progress.event(event)),
+            Source::Stream(decoder) => {
+                let progress = self.making.progress();
+                decoder.feed(decoded, |event| progress.event(event));
+            }
             Source::Body(body) => body.feed(decoded, self.limits.body_bytes),
             Source::Unlabelled { .. } | Source::Ended => {}
         }
@@ -162,29 +230,30 @@ impl Reader {
     /// for writes of which the provider gives only the sum; `None` when they had several or it is
     /// not known, which leaves such writes unknown. A second call does nothing.
     pub fn end(&mut self, inferred_ttl: Option<Ttl>) {
+        let progress = self.making.progress();
         match mem::replace(&mut self.source, Source::Ended) {
             Source::Stream(decoder) => {
                 if decoder.oversized() > 0 {
-                    self.progress.warn("event_too_large");
+                    progress.warn("event_too_large");
                 }
             }
-            Source::Body(body) => body.read(&mut self.progress),
+            Source::Body(body) => body.read(progress),
             Source::Unlabelled { .. } => {}
             Source::Ended => return,
         }
-        self.progress.infer_ttl(inferred_ttl);
+        progress.settle(inferred_ttl);
     }
 
     /// What is known so far. A stream tells more with every event; a JSON body only at its end.
     #[must_use]
     pub fn answer(&self) -> &Answer {
-        &self.progress.answer
+        self.making.answer()
     }
 
     /// What is known, without a copy.
     #[must_use]
     pub fn into_answer(self) -> Answer {
-        self.progress.answer
+        self.making.into_answer()
     }
 
     /// Whether an event of our own may be written after the bytes seen so far. Never inside JSON.
@@ -236,7 +305,7 @@ impl Body {
         }
     }
 
-    fn read(self, progress: &mut Progress) {
+    fn read(self, progress: &mut dyn Progress) {
         let read = if self.too_large {
             progress.warn("answer_too_large");
             Parsed::Not
@@ -245,7 +314,7 @@ impl Body {
         };
         // A body that could not be read may still be whole, and is then no sign of a cut.
         let closed = self.last == Some(b'}');
-        progress.answer.finished = match read {
+        progress.answer().finished = match read {
             Parsed::Whole => true,
             Parsed::Cut => false,
             Parsed::Not => closed,
@@ -254,22 +323,22 @@ impl Body {
             if matches!(read, Parsed::Not) && !self.too_large && self.last.is_some() {
                 progress.warn("answer_unreadable");
             }
-        } else if progress.answer.error.is_none() {
-            progress.answer.error = Some(ApiError {
+        } else if progress.answer().error.is_none() {
+            progress.answer().error = Some(ApiError {
                 kind: kind_of_status(self.status).into(),
                 message: beginning(&self.bytes),
             });
         }
     }
 
-    fn parse(&self, progress: &mut Progress) -> Parsed {
+    fn parse(&self, progress: &mut dyn Progress) -> Parsed {
         let envelope: ErrorEnvelope<'_> = match serde_json::from_slice(&self.bytes) {
             Ok(envelope) => envelope,
             Err(error) if error.is_eof() => return Parsed::Cut,
             Err(_) => return Parsed::Not,
         };
         let kind = kind_of_status(self.status);
-        progress.answer.error = match (envelope.error, envelope.message) {
+        progress.answer().error = match (envelope.error, envelope.message) {
             (Some(error), _) => Some(match serde_json::from_str::<WireError<'_>>(error.get()) {
                 Ok(error) => error.into_error(kind),
                 Err(_) => ApiError {
@@ -283,19 +352,14 @@ impl Body {
             }),
             _ => None,
         };
-        if !is_success(self.status) || progress.answer.error.is_some() {
+        if !is_success(self.status) || progress.answer().error.is_some() {
             return Parsed::Whole;
         }
-        let Ok(message) = serde_json::from_slice::<WireMessage<'_>>(&self.bytes) else {
-            return Parsed::Not;
-        };
-        let content = message.content;
-        progress.message(message);
-        progress.usage_is_final();
-        if content.is_some_and(|content| progress.content(content).is_err()) {
-            progress.warn("content_unreadable");
+        if progress.body(&self.bytes) {
+            Parsed::Whole
+        } else {
+            Parsed::Not
         }
-        Parsed::Whole
     }
 }
 
@@ -327,6 +391,3 @@ fn beginning(bytes: &[u8]) -> String {
         String::new()
     }
 }
-
-#[cfg(test)]
-mod tests;

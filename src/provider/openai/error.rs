@@ -26,6 +26,17 @@ pub fn chat_error_event(kind: &str, code: Option<&str>, message: &str) -> Vec<u8
     event
 }
 
+/// The event that ends a Responses stream with an error. To be written on an event border only.
+#[must_use]
+pub fn responses_error_event(kind: &str, message: &str) -> Vec<u8> {
+    format!(
+        "event: error\ndata: {{\"type\":\"error\",\"code\":{},\"message\":{},\"param\":null}}\n\n",
+        Value::from(kind),
+        Value::from(message),
+    )
+    .into_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

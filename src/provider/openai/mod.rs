@@ -1,0 +1,8 @@
+//! The OpenAI wire formats: Chat Completions, and whatever speaks like it, and Responses.
+
+pub mod answer;
+pub mod error;
+pub mod request;
+pub(super) mod stream;
+pub mod tools;
+mod usage;
