@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::error::OpenAiError;
-use super::events::Told;
+use super::told::Told;
 use crate::sim::json::Json;
 
 /// Responses stored at most; the oldest go first.

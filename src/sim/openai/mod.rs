@@ -36,6 +36,7 @@ mod side;
 mod socket;
 #[cfg(test)]
 mod tests;
+mod told;
 mod tools;
 mod validate;
 

@@ -46,6 +46,8 @@ pub struct Piece {
     pub fixed: Option<u64>,
     /// The explicit breakpoint that stands behind it.
     pub marker: Option<Marker>,
+    /// An earlier request of the conversation ended here, as the provider knows for what it held.
+    pub ended: bool,
 }
 
 /// An explicit breakpoint.
@@ -65,6 +67,7 @@ impl Piece {
             content,
             fixed: None,
             marker: None,
+            ended: false,
         }
     }
 
@@ -220,7 +223,8 @@ pub fn walk(key: &Key, pieces: &[Piece]) -> Walked {
             chain: walk.hash.clone().finalize().into(),
             tokens: walk.tokens,
             marker: piece.marker,
-            turn_end: next.is_none_or(|next| next.said == Said::Model && piece.said != Said::Model),
+            turn_end: piece.ended
+                || next.is_none_or(|next| next.said == Said::Model && piece.said != Said::Model),
         });
     }
     Walked {

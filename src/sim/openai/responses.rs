@@ -167,9 +167,7 @@ impl Reader<'_> {
         if strict {
             validate::sampling(body, model)?;
             validate::metadata(body)?;
-            for member in ["parallel_tool_calls"] {
-                validate::switch(body, "", member)?;
-            }
+            validate::switch(body, "", "parallel_tool_calls")?;
             validate::list(body, "", "include")?;
             validate::word(body, "", "truncation", &["auto", "disabled"])?;
         }

@@ -7,7 +7,6 @@ use sha2::{Digest, Sha256};
 
 use super::cache::Tokens;
 use super::error::OpenAiError;
-use super::events::Told;
 use super::http::items_of;
 use super::items::kind_of;
 use super::models::{self, MODELS, Model};
@@ -15,6 +14,7 @@ use super::prompt;
 use super::request::Asked;
 use super::responses::{Over, Reader, Wishes};
 use super::seal::Seal;
+use super::told::Told;
 use super::validate;
 use crate::sim::json::{Json, quote};
 use crate::sim::prompt::of_bytes;
