@@ -13,4 +13,4 @@ mod tools;
 mod top;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
