@@ -12,8 +12,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{Problem, nearest, shown};
-use super::value::{BaseUrl, Count, Price, Size, Span, Usd, Value, Words};
+use super::value::{AbsentCached, BaseUrl, CostBy, Count, Price, Size, Span, Usd, Value, Words};
 use super::{CachePolicy, Format, NativeDiagnostics, Threads};
+use crate::provider::view::Ttl;
 
 /// A value and where it stands.
 #[derive(Debug, Clone)]
@@ -52,6 +53,14 @@ macro_rules! section {
                     section.set(reader, path, key, value, Self::KEYS);
                 }
                 section
+            }
+
+            /// These settings, and where one is not typed that of `below`.
+            #[allow(dead_code, reason = "only some sections have others below them")]
+            #[must_use]
+            pub fn or(mut self, below: Self) -> Self {
+                $(self.$field = self.$field.or(below.$field);)*
+                self
             }
 
             /// Reads one key; `known` are the names that a message about it lists.
@@ -115,12 +124,32 @@ section! {
 section! {
     /// `[upstream.NAME]`
     Upstream {
+        /// A profile, whose settings these are unless said otherwise here.
+        profile: String,
         /// Base URL.
         url: BaseUrl,
         /// Wire format.
         format: Format,
         /// Provider id in the price data.
         prices: String,
+        /// Chat streams are asked for their tokens where the client did not.
+        ask_usage: bool,
+        /// Cached tokens are counted beside the prompt.
+        cached_beside: bool,
+        /// Reasoning is counted beside the output.
+        reasoning_beside: bool,
+        /// What a usage without cached tokens means.
+        absent_cached: AbsentCached,
+        /// Lifetime of writes that are told without one.
+        writes: Ttl,
+        /// Whose word counts for the cost.
+        cost: CostBy,
+        /// Reads are told in multiples of so many tokens.
+        cache_step: Count,
+        /// The smallest prompt that is cached.
+        cache_min: Count,
+        /// How long it lives.
+        cache_ttl: Ttl,
     }
 }
 
@@ -264,14 +293,29 @@ pub struct File {
     pub prices: Vec<Entry<PriceEntry>>,
 }
 
+/// Keys of `[upstream]` and of the sections in it.
+const UPSTREAM_KEYS: &[&str] = &[
+    "default",
+    "NAME.profile",
+    "NAME.url",
+    "NAME.format",
+    "NAME.prices",
+    "NAME.ask_usage",
+    "NAME.cached_beside",
+    "NAME.reasoning_beside",
+    "NAME.absent_cached",
+    "NAME.writes",
+    "NAME.cost",
+    "NAME.cache_step",
+    "NAME.cache_min",
+    "NAME.cache_ttl",
+];
+
 /// Every section with its keys, as messages and the documentation test need them.
 pub const SECTIONS: [(&str, &[&str]); 18] = [
     ("server", Server::KEYS),
     ("timeouts", Timeouts::KEYS),
-    (
-        "upstream",
-        &["default", "NAME.url", "NAME.format", "NAME.prices"],
-    ),
+    ("upstream", UPSTREAM_KEYS),
     ("cache", Cache::KEYS),
     ("anthropic", Anthropic::KEYS),
     ("loops", Loops::KEYS),

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::guard::loops::Policy;
+use crate::provider::dialect::Dialect;
 
 mod error;
 pub mod file;
@@ -55,6 +56,8 @@ pub struct Upstream {
     pub format: Format,
     /// The provider's id in the price data (`anthropic`, `aws`, ...).
     pub price_provider: String,
+    /// In what it differs from others of its format.
+    pub dialect: Dialect,
 }
 
 /// What the planner may do.
@@ -208,12 +211,14 @@ impl Config {
                     base: http::Uri::from_static("https://api.anthropic.com"),
                     format: Format::Anthropic,
                     price_provider: "anthropic".to_owned(),
+                    dialect: Dialect::default(),
                 },
                 Upstream {
                     name: "openai".to_owned(),
                     base: http::Uri::from_static("https://api.openai.com"),
                     format: Format::OpenAi,
                     price_provider: "openai".to_owned(),
+                    dialect: Dialect::default(),
                 },
             ],
             extra_ca: None,

@@ -80,8 +80,83 @@ pub enum BlockKind {
 pub enum Ttl {
     /// Five minutes.
     M5,
+    /// Thirty minutes.
+    M30,
     /// One hour.
     H1,
+    /// Twelve hours.
+    H12,
+}
+
+impl Ttl {
+    /// All of them, the shortest first.
+    pub const ALL: [Self; 4] = [Self::M5, Self::M30, Self::H1, Self::H12];
+
+    /// Length in milliseconds.
+    #[must_use]
+    pub const fn ms(self) -> i64 {
+        match self {
+            Self::M5 => 5 * 60_000,
+            Self::M30 => 30 * 60_000,
+            Self::H1 => 60 * 60_000,
+            Self::H12 => 12 * 60 * 60_000,
+        }
+    }
+
+    /// The longer of the two that its provider has, which costs more to write.
+    #[must_use]
+    pub const fn is_long(self) -> bool {
+        matches!(self, Self::H1 | Self::H12)
+    }
+
+    /// As providers and records write it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::M5 => "5m",
+            Self::M30 => "30m",
+            Self::H1 => "1h",
+            Self::H12 => "12h",
+        }
+    }
+
+    /// The lifetime of a word.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|ttl| ttl.word() == word)
+    }
+}
+
+/// How a provider decides what of a prompt it caches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Caching {
+    /// Up to each breakpoint, and found again from the breakpoints of a later request.
+    #[default]
+    Marked,
+    /// Every prompt as a whole, and found again from whatever continues it.
+    Automatic(Automatic),
+}
+
+impl Caching {
+    /// The rules of a provider that caches of itself.
+    #[must_use]
+    pub const fn automatic(self) -> Option<Automatic> {
+        match self {
+            Self::Marked => None,
+            Self::Automatic(rules) => Some(rules),
+        }
+    }
+}
+
+/// The rules of a cache that needs no breakpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Automatic {
+    /// What is read is told in multiples of so many tokens, at least 1.
+    pub step: u32,
+    /// The smallest prompt that is cached, in tokens.
+    pub min_tokens: u32,
+    /// How long it lives; `None` where the provider promises no time.
+    pub ttl: Option<Ttl>,
 }
 
 /// A cache breakpoint that the client set itself.
@@ -193,8 +268,8 @@ impl MarkerSpelling {
     #[must_use]
     pub fn of(&self, ttl: Ttl) -> &Spelling {
         match ttl {
-            Ttl::M5 => &self.m5,
-            Ttl::H1 => &self.h1,
+            Ttl::M5 | Ttl::M30 => &self.m5,
+            Ttl::H1 | Ttl::H12 => &self.h1,
         }
     }
 }
@@ -285,6 +360,8 @@ pub struct Parameter {
 pub struct RequestView {
     /// The format that it came in.
     pub wire: Wire,
+    /// How its provider caches prompts.
+    pub caching: Caching,
     /// The model asked for.
     pub model: Option<String>,
     /// Whether a stream was asked for.

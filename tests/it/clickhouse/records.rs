@@ -204,6 +204,8 @@ impl Dice {
             read: self.known(),
             write_5m: self.known(),
             write_1h: self.known(),
+            write_30m: None,
+            write_12h: None,
             output: self.known(),
             reasoning: self.known(),
             web_searches: self.known(),

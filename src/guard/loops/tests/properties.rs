@@ -84,6 +84,7 @@ fn any_view() -> impl Strategy<Value = (Vec<u8>, RequestView)> {
             form: Form::Object,
             outer: 0,
             inner: 0,
+            place: 0,
             span: Span { start: 0, end: 0 },
             marker: None,
             unmarkable: None,
