@@ -286,6 +286,15 @@ pub struct QuestionSpelling {
     pub after: &'static [u8],
 }
 
+/// An edit by which a stream is asked for its tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UsageQuestion {
+    /// What it replaces; empty where it is only put in.
+    pub at: Span,
+    /// What goes there.
+    pub text: &'static str,
+}
+
 /// How a wire format spells a text block that stands behind other blocks of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TextSpelling {
@@ -390,6 +399,8 @@ pub struct RequestView {
     /// How to ask the provider why its cache missed; `None` where the wire format cannot, or the
     /// body already has that member, whatever it says.
     pub question: Option<&'static QuestionSpelling>,
+    /// How to ask a stream for its tokens; `None` where it tells them anyway, or was asked.
+    pub ask_usage: Option<UsageQuestion>,
     /// Why the provider would refuse this request with an output limit of nothing, which is how a
     /// prefix is kept in its cache; a stable word. Asking for a stream is no reason here.
     pub no_prewarm: Option<&'static str>,

@@ -238,8 +238,8 @@ impl Tokens {
             _ => {
                 usage.split_inferred = rest > 0;
                 match ttl {
-                    Some(Ttl::H1) => h12 += rest,
-                    Some(Ttl::M5) | None => m30 += rest,
+                    Some(ttl) if ttl.is_long() => h12 += rest,
+                    _ => m30 += rest,
                 }
             }
         }
