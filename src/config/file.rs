@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::{Problem, nearest, shown};
 use super::value::{AbsentCached, BaseUrl, CostBy, Count, Price, Size, Span, Usd, Value, Words};
-use super::{CachePolicy, Format, NativeDiagnostics, Threads};
+use super::{CacheKey, CachePolicy, Format, NativeDiagnostics, Threads, WebSockets};
 use crate::provider::view::Ttl;
 
 /// A value and where it stands.
@@ -184,6 +184,16 @@ section! {
 }
 
 section! {
+    /// `[openai]`
+    OpenAi {
+        /// Whether requests without a key by which they are routed to one cache get one.
+        prompt_cache_key: CacheKey,
+        /// What is done with the WebSocket mode of Responses.
+        websocket: WebSockets,
+    }
+}
+
+section! {
     /// `[store]`
     Store {
         /// Where the database lives.
@@ -259,6 +269,8 @@ pub struct File {
     pub cache: Cache,
     /// `[anthropic]`
     pub anthropic: Anthropic,
+    /// `[openai]`
+    pub openai: OpenAi,
     /// `[loops]`
     pub loops: Loops,
     /// `[caps]`
@@ -312,12 +324,13 @@ const UPSTREAM_KEYS: &[&str] = &[
 ];
 
 /// Every section with its keys, as messages and the documentation test need them.
-pub const SECTIONS: [(&str, &[&str]); 18] = [
+pub const SECTIONS: [(&str, &[&str]); 19] = [
     ("server", Server::KEYS),
     ("timeouts", Timeouts::KEYS),
     ("upstream", UPSTREAM_KEYS),
     ("cache", Cache::KEYS),
     ("anthropic", Anthropic::KEYS),
+    ("openai", OpenAi::KEYS),
     ("loops", Loops::KEYS),
     ("caps", guards::CAPS_KEYS),
     ("app", guards::APP_KEYS),
@@ -436,6 +449,7 @@ impl File {
                 "upstream" => self.read_upstreams(reader, table),
                 "cache" => self.cache = Cache::read(reader, section, table),
                 "anthropic" => self.anthropic = Anthropic::read(reader, section, table),
+                "openai" => self.openai = OpenAi::read(reader, section, table),
                 "loops" => self.loops = Loops::read(reader, section, table),
                 "caps" => self.read_caps(reader, table),
                 "app" => {

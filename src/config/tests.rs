@@ -500,16 +500,22 @@ fn the_full_file_shows_every_setting() {
         },
     );
     for upstream in &file.upstreams {
-        assert_eq!(
-            upstream.section.typed,
-            file::Upstream::KEYS,
-            "{}",
-            upstream.name
-        );
+        let all = file::Upstream::KEYS;
+        let shown = match upstream.name.as_str() {
+            "eu" => all,
+            _ => &["url", "format", "prices"][..],
+        };
+        assert_eq!(upstream.section.typed, shown, "{}", upstream.name);
     }
-    add("upstream", &["NAME.url", "NAME.format", "NAME.prices"]);
+    let keys = file::Upstream::KEYS.iter();
+    let keys: Vec<String> = keys.map(|key| format!("NAME.{key}")).collect();
+    add(
+        "upstream",
+        &keys.iter().map(String::as_str).collect::<Vec<_>>(),
+    );
     add("cache", &file.cache.typed);
     add("anthropic", &file.anthropic.typed);
+    add("openai", &file.openai.typed);
     guards::shown_in(&file, &mut add);
     add("store", &file.store.typed);
     stores::shown_in(&file, &mut add);

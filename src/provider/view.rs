@@ -280,8 +280,8 @@ impl MarkerSpelling {
 pub struct QuestionSpelling {
     /// What goes before the id of the answer to compare with, up to where its quotes would open.
     pub before: &'static [u8],
-    /// What stands for the id where there is no earlier answer.
-    pub nothing: &'static [u8],
+    /// What stands for the id where there is no earlier answer; `None` where nothing is asked then.
+    pub nothing: Option<&'static [u8]>,
     /// What goes behind it, the comma to the next member included.
     pub after: &'static [u8],
 }
@@ -399,6 +399,10 @@ pub struct RequestView {
     /// How to ask the provider why its cache missed; `None` where the wire format cannot, or the
     /// body already has that member, whatever it says.
     pub question: Option<&'static QuestionSpelling>,
+    /// How a key is written by which requests are routed to one cache: what goes before it, as the
+    /// first member of a request that has further ones, and behind it. `None` where the format has
+    /// none, or the request has one.
+    pub routing_key: Option<(&'static str, &'static str)>,
     /// How to ask a stream for its tokens; `None` where it tells them anyway, or was asked.
     pub ask_usage: Option<UsageQuestion>,
     /// Why the provider would refuse this request with an output limit of nothing, which is how a
@@ -509,6 +513,10 @@ pub enum Diagnosis {
     System,
     /// The conversation differs first.
     Messages,
+    /// The system prompt or the conversation differs first.
+    Input,
+    /// A setting beside the prompt is another one.
+    Setting,
     /// It cannot say; what differs may be a setting beside the prompt.
     Unavailable,
     /// It compared nothing: the answer to compare with is not known, or it was not ready, or the

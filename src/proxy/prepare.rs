@@ -8,9 +8,10 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 
 use super::Shared;
-use super::account::Account;
+use super::account::{Account, hex};
 use super::guard::caps::{self, Asked};
 use super::guard::{hint, loops, loops::Stop};
+use crate::config::CacheKey;
 use crate::guard::caps::Limits;
 use crate::prompt_cache::chain::Hash;
 use crate::prompt_cache::engine::News;
@@ -143,6 +144,7 @@ pub fn prepare(
             }
         }
     }
+    let root = chain.root;
     let mut sent = watch::watch(
         shared,
         account,
@@ -153,6 +155,9 @@ pub fn prepare(
         client_order,
     );
     ask_usage(account, asking, &view, &mut sent.splices);
+    if shared.config.cache_key == CacheKey::Add {
+        route_to_one_cache(account, &view, root, &mut sent.splices);
+    }
     account.set_ttl(common_ttl(&view, &sent.placed));
     let writes = longest_ttl(&view, &sent.placed);
     let len = decoded.len();
@@ -185,6 +190,27 @@ fn ask_usage(
     };
     splices.insert(before, splice);
     account.asks_usage();
+}
+
+/// Gives a request a key by which it is routed to the cache of those with its tools and system
+/// prompt.
+fn route_to_one_cache(
+    account: &Account,
+    view: &RequestView,
+    root: Hash,
+    splices: &mut Vec<Splice>,
+) {
+    let off = account.seat().is_none_or(|seat| seat.insertion_off);
+    let editable = view.uneditable.is_none() && !off;
+    let Some((before, after)) = view.routing_key.filter(|_| editable) else {
+        return;
+    };
+    let splice = Splice {
+        at: view.object_start,
+        remove: 0,
+        insert: Bytes::from(format!("{before}prefixgate-{}{after}", hex(&root[..12]))),
+    };
+    splices.insert(0, splice);
 }
 
 /// What the request has to ask of the books, if anything limits it.

@@ -2,6 +2,7 @@
 
 use super::reader::{MAX_WORD_BYTES, Reader, Seen};
 use crate::provider::json::{Fault, says, unescape};
+use crate::provider::openai::diagnosis::QUESTION;
 use crate::provider::view::{
     Automatic, Caching, History, Parameter, RequestView, Section, Span, Ttl, UsageQuestion,
 };
@@ -29,6 +30,7 @@ struct Top {
     user: Option<Span>,
     previous: Option<Span>,
     compared: Option<Span>,
+    has_cache_options: bool,
     cache_mode: Option<Span>,
     cache_ttl: Option<Span>,
     conversation: Option<Span>,
@@ -180,6 +182,7 @@ impl Reader<'_> {
                 19
             }
             b"prompt_cache_options" => {
+                top.has_cache_options = true;
                 [top.compared, top.cache_mode, top.cache_ttl] =
                     self.strings([b"comparison_response_id", b"mode", b"ttl"])?;
                 20
@@ -281,6 +284,14 @@ impl Reader<'_> {
         self.out.parameters = self.parameters(wire, top);
         self.out.caching = self.caching(top);
         self.out.ask_usage = self.ask_usage(wire, top);
+        let keyless = top.cache_key.is_none() && self.out.model.is_some();
+        self.out.routing_key = keyless.then_some((r#""prompt_cache_key":""#, r#"","#));
+        // The question is a member of its own, and the model must know it.
+        let model = self.out.model.as_deref().and_then(generation);
+        let askable = wire == Wire::Responses && !top.has_cache_options;
+        if askable && model.is_some_and(|generation| generation >= EXACT) {
+            self.out.question = Some(&QUESTION);
+        }
         self.ids(top);
         self.out.history = self.history(wire, top);
 
@@ -407,11 +418,14 @@ impl Reader<'_> {
     }
 }
 
+/// The first generation whose cache counts exactly, bills writes and takes `prompt_cache_options`.
+const EXACT: (u32, u32) = (5, 6);
+
 /// What a model's cache does of itself: prompts of 1,024 tokens and more. From gpt-5.6 on it counts
 /// exactly and keeps them for thirty minutes, or twelve hours where that is asked for; before, it
 /// counts in steps of 128 and promises no time (provider docs and SDK types, November 2026).
 fn rules(model: &str, long: bool) -> Automatic {
-    let exact = generation(model).is_some_and(|generation| generation >= (5, 6));
+    let exact = generation(model).is_some_and(|generation| generation >= EXACT);
     let ttl = if long { Ttl::H12 } else { Ttl::M30 };
     Automatic {
         step: if exact { 1 } else { 128 },
