@@ -87,17 +87,17 @@ fn every_error_says_where_what_and_how() {
         (
             "[upstream.anthropic]\napi_key = \"sk\"",
             "f.toml:2: unknown key `api_key` in [upstream.anthropic]; keys are not configured: the client's own are \
-             passed on (known keys: url, format, prices)",
+             passed on (known keys: profile, url, format, prices, ask_usage, cached_beside, reasoning_beside, absent_cached, writes, cost, cache_step, cache_min, cache_ttl)",
         ),
         (
             "[cahce]",
             "f.toml:1: unknown section [cahce]; did you mean [cache]? (known sections: server, timeouts, upstream, \
-             cache, anthropic, loops, caps, app, alerts, webhook, store, clickhouse, otlp, spool, capture, metrics, tls, price)",
+             cache, anthropic, openai, loops, caps, app, alerts, webhook, store, clickhouse, otlp, spool, capture, metrics, tls, price)",
         ),
         (
             "lisen = \"127.0.0.1:1\"",
             "f.toml:1: unknown key `lisen`; did you mean `listen` in [server]? (known sections: server, timeouts, \
-             upstream, cache, anthropic, loops, caps, app, alerts, webhook, store, clickhouse, otlp, spool, capture, metrics, tls, price)",
+             upstream, cache, anthropic, openai, loops, caps, app, alerts, webhook, store, clickhouse, otlp, spool, capture, metrics, tls, price)",
         ),
         (
             "cache = \"fill\"",
