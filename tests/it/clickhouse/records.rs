@@ -62,7 +62,7 @@ impl Dice {
         self.below(2) == 1
     }
 
-    fn one<T: Clone>(&mut self, of: &[T]) -> T {
+    pub fn one<T: Clone>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())].clone()
     }
 

@@ -101,16 +101,15 @@ impl ClickHouseAnswers {
             .and("t.read > 0 AND t.read_of IS NULL")
             .of_run(filter.run.as_deref())
             .since("t.started", since_ms);
+        const ALIVE: &str = "greatest(w.started_ms, ifNull(k.kept, w.started_ms))";
         // A request of our own that kept the entry alive has moved the end of its life, and is not
         // the read it is for.
         let sql = format!(
             "SELECT any(w.place) AS place, any(w.model) AS model, any(w.tokens) AS tokens, \
                 any(w.premium_pico) AS premium_pico, any(w.ttl) AS ttl, \
-                any(ifNull(k.kept, w.started_ms)) AS kept_ms, \
-                greatest(any(w.started_ms), kept_ms) AS alive, \
-                toBool(max(u.found AND u.id != w.id AND u.started_ms >= w.started_ms \
-                    AND u.started_ms <= greatest(w.started_ms, ifNull(k.kept, w.started_ms)) + w.ttl)) \
-                    AS perhaps_read \
+                any({ALIVE}) AS alive, \
+                toBool(max(u.found AND u.id != w.id \
+                    AND u.started_ms BETWEEN w.started_ms AND {ALIVE} + w.ttl)) AS perhaps_read \
             FROM (SELECT {PLACE} AS place, t.id AS id, t.run_id AS run_id, \
                     t.thread_id AS thread_id, t.started_ms AS started_ms, \
                     coalesce(t.model_served, t.model_requested) AS model, [{tokens}] AS tokens, \

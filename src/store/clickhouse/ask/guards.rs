@@ -176,7 +176,7 @@ impl ClickHouseAnswers {
                     countIf(ifNull(t.wrong, '') = 'invalid_input') AS invalid_input, \
                     countIf(t.retries > 0) AS retried \
                 {calls} GROUP BY t.name) AS s \
-            LEFT JOIN (SELECT name, min(if(reached >= intDiv(n * 50 + 99, 100), ms, NULL)) AS p50_ms, \
+            GLOBAL LEFT JOIN (SELECT name, min(if(reached >= intDiv(n * 50 + 99, 100), ms, NULL)) AS p50_ms, \
                     min(if(reached >= intDiv(n * 95 + 99, 100), ms, NULL)) AS p95_ms \
                 FROM (SELECT name, ms, sum(met) OVER (PARTITION BY name) AS n, \
                         sum(met) OVER (PARTITION BY name ORDER BY ms \
