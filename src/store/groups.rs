@@ -114,14 +114,23 @@ mod tests {
     fn offsets_and_changes_give_the_days_and_hours_of_the_zone() {
         let at = |time: &str| time.parse::<Timestamp>().unwrap().as_millisecond();
         let (from, to) = (at("2025-12-30T00:00:00Z"), at("2027-01-02T00:00:00Z"));
-        for name in ["UTC", "Europe/Berlin", "Asia/Kathmandu", "Australia/Lord_Howe"] {
+        for name in [
+            "UTC",
+            "Europe/Berlin",
+            "Asia/Kathmandu",
+            "Australia/Lord_Howe",
+        ] {
             let zone = TimeZone::get(name).unwrap();
             let (first, changes) = offsets(&zone, from, to);
             for ms in (from..to).step_by(1_234_567) {
                 let passed = changes.iter().rfind(|(at, _)| *at <= ms);
                 let there = local(ms + passed.map_or(first, |(_, ahead)| *ahead)).unwrap();
                 for by in [By::Day, By::Hour] {
-                    assert_eq!(Some(rounded(by, there)), begin(by, ms, &zone), "{name} {ms}");
+                    assert_eq!(
+                        Some(rounded(by, there)),
+                        begin(by, ms, &zone),
+                        "{name} {ms}"
+                    );
                 }
             }
         }

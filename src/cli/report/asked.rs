@@ -73,9 +73,10 @@ impl Asked {
             clickhouse: self.clickhouse.clone(),
             ..Options::default()
         })?;
-        let settings = config.clickhouse.as_ref().context(
-            "no ClickHouse is configured: --clickhouse URL, or `url` in [clickhouse]",
-        )?;
+        let settings = config
+            .clickhouse
+            .as_ref()
+            .context("no ClickHouse is configured: --clickhouse URL, or `url` in [clickhouse]")?;
         Ok(Box::new(ClickHouseAnswers::open(settings)?))
     }
 }

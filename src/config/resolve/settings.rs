@@ -99,9 +99,10 @@ impl Resolver<'_> {
             Err(error) => Some(format!("cannot be read: {error}")),
             Ok(certificates) => match certificates.collect::<Result<Vec<_>, _>>() {
                 Err(error) => Some(format!("must be certificates in PEM: {error}")),
-                Ok(found) if found.is_empty() => {
-                    Some("must hold certificates in PEM (-----BEGIN CERTIFICATE-----), but holds none".to_owned())
-                }
+                Ok(found) if found.is_empty() => Some(
+                    "must hold certificates in PEM (-----BEGIN CERTIFICATE-----), but holds none"
+                        .to_owned(),
+                ),
                 Ok(found) => {
                     let unusable = unusable(&found);
                     if let Some(store) = &mut config.clickhouse {

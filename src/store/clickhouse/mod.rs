@@ -237,8 +237,8 @@ fn trusting(extra_ca: &[CertificateDer<'static>]) -> Client {
     roots.add_parsable_certificates(extra_ca.iter().cloned());
     // The provider is named: a process-wide default would panic if two were linked in.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let Ok(tls) = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
+    let Ok(tls) =
+        rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
     else {
         // Not with this provider. The roots that are left refuse what they do not know.
         return Client::default();

@@ -13,8 +13,14 @@ impl ClickHouseSink {
     /// # Errors
     /// The server cannot be asked, or holds what this version does not know.
     pub async fn turns(&self, run: &str, most: usize) -> Result<Vec<TurnRecord>, Error> {
-        self.records::<TurnRow, _>("turns", "started, UUIDToNum(id)", ("batch", "UInt64"), run, most)
-            .await
+        self.records::<TurnRow, _>(
+            "turns",
+            "started, UUIDToNum(id)",
+            ("batch", "UInt64"),
+            run,
+            most,
+        )
+        .await
     }
 
     /// Tool calls of a run as they stand now, in the order in which they were asked for, at most

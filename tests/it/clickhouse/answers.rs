@@ -4,9 +4,7 @@
 use std::fmt::Debug;
 
 use jiff::tz::TimeZone;
-use prefixgate::store::{
-    By, ClickHouseAnswers, CulpritBy, Filter, Questions, Sqlite, StoreError,
-};
+use prefixgate::store::{By, ClickHouseAnswers, CulpritBy, Filter, Questions, Sqlite, StoreError};
 use prefixgate::trace::Sink as _;
 use tempfile::TempDir;
 
@@ -18,16 +16,23 @@ const SEED: u64 = 20_261_201;
 const NOW: &str = "2026-03-29T12:00:00Z";
 
 /// Two stores with the same records.
-struct Both {
+pub struct Both {
     sqlite: Sqlite,
     clickhouse: ClickHouseAnswers,
     compared: usize,
-    _dir: TempDir,
 }
 
 impl Both {
+    pub fn of(sqlite: Sqlite, clickhouse: ClickHouseAnswers) -> Self {
+        Self {
+            sqlite,
+            clickhouse,
+            compared: 0,
+        }
+    }
+
     /// Delivers in batches, some of them more than once.
-    fn filled(server: &ClickHouse, database: &str, entries: &[Entry]) -> Self {
+    fn filled(server: &ClickHouse, database: &str, entries: &[Entry]) -> (Self, TempDir) {
         let mut settings = server.settings(database);
         settings.retention_days = config::ClickHouse::MAX_RETENTION_DAYS;
         let mut sink = ClickHouseSink::new(&settings);
@@ -45,12 +50,8 @@ impl Both {
                 _ => {}
             }
         }
-        Self {
-            sqlite,
-            clickhouse: ClickHouseAnswers::open(&settings).unwrap(),
-            compared: 0,
-            _dir: dir,
-        }
+        let clickhouse = ClickHouseAnswers::open(&settings).unwrap();
+        (Self::of(sqlite, clickhouse), dir)
     }
 
     /// Asks both and returns the answer.
@@ -80,8 +81,10 @@ impl Both {
         kept
     }
 
-    /// Every question about a filter.
-    fn all_alike(&mut self, filter: &Filter) {
+    /// Every question about a filter, and about each run.
+    pub fn all_alike(&mut self, filter: &Filter) {
+        let all = Filter::all(usize::MAX);
+        let runs = self.same("all runs", &all, |s| s.runs(&all));
         self.same("runs", filter, |s| s.runs(filter));
         self.same("duplicates", filter, |s| s.duplicates(filter));
         self.same("agreement", filter, |s| s.agreement(filter));
@@ -97,14 +100,7 @@ impl Both {
         let zones = ["UTC", "Europe/Berlin", "Asia/Kathmandu"];
         for zone in zones {
             let of = TimeZone::get(zone).unwrap();
-            for by in [
-                By::App,
-                By::Model,
-                By::Key,
-                By::Upstream,
-                By::Day,
-                By::Hour,
-            ] {
+            for by in [By::App, By::Model, By::Key, By::Upstream, By::Day, By::Hour] {
                 if by.is_time() || zone == "UTC" {
                     let name = format!("spend by {by:?} in {zone}");
                     self.same(&name, filter, |s| s.spend(by, filter, &of));
@@ -123,7 +119,7 @@ impl Both {
                 }
             }
         }
-        for run in RUNS {
+        for run in runs.iter().map(|run| run.id.as_str()).chain(["nobody's"]) {
             let name = format!("tree of {run:?}");
             self.same(&name, filter, |s| s.tree(run, filter));
             for every_kind in [false, true] {
@@ -182,7 +178,7 @@ fn filters() -> Vec<Filter> {
 fn both_stores_give_the_same_answer_to_every_question() {
     let server = ClickHouse::start();
     let records = entries(SEED, 3_000);
-    let mut both = Both::filled(&server, "answers", &records);
+    let (mut both, _dir) = Both::filled(&server, "answers", &records);
     let doubled = server.query("SELECT count() - uniqExact(id) FROM answers.turns_raw");
     assert_ne!(doubled, "0");
     for filter in filters() {
@@ -197,23 +193,49 @@ fn both_stores_give_the_same_answer_to_every_question() {
     let hours = store
         .spend(By::Hour, &all, &TimeZone::get("Europe/Berlin").unwrap())
         .unwrap();
-    let twice = |key: &str| hours.iter().filter(|h| h.key.as_deref() == Some(key)).count();
+    let twice = |key: &str| {
+        hours
+            .iter()
+            .filter(|h| h.key.as_deref() == Some(key))
+            .count()
+    };
     assert_eq!((twice("2025-10-26T02"), twice("2026-03-29T02")), (1, 0));
     let unread = store.unread(&all, at(NOW)).unwrap();
-    assert!(unread.turns > 20 && unread.pending > 5 && unread.unattributed > 20, "{unread:?}");
+    assert!(
+        unread.turns > 20 && unread.pending > 5 && unread.unattributed > 20,
+        "{unread:?}"
+    );
     assert!(store.duplicates(&all).unwrap().turns > 20);
     let agreement = store.agreement(&all).unwrap();
-    assert!(agreement.agree.min(agreement.disagree).min(agreement.not_comparable) > 20);
+    assert!(
+        agreement
+            .agree
+            .min(agreement.disagree)
+            .min(agreement.not_comparable)
+            > 20
+    );
     let verdicts = store.verdicts(&all).unwrap();
     assert!(verdicts.by_status.len() > 3 && verdicts.unjudged.len() > 2);
     let savings = store.savings(&all).unwrap();
     assert!(savings.helpers.len() > 1 && savings.dry_run.markers > 10);
-    assert!(savings.compared.iter().any(|c| c.holdout.runs > 0 && c.inserted.runs > 0));
+    assert!(
+        savings
+            .compared
+            .iter()
+            .any(|c| c.holdout.runs > 0 && c.inserted.runs > 0)
+    );
     assert!(store.loops(&all).unwrap().len() > 10 && store.caps(&all).unwrap().len() > 10);
     let tools = store.tools(&all).unwrap();
-    assert!(tools.len() > 3 && tools.iter().all(|t| t.p50_ms < t.p95_ms));
-    let culprits = store.culprits(CulpritBy::Run, &all, &TimeZone::UTC).unwrap();
-    assert!(culprits.rows.iter().any(|c| c.count > 1 && c.path.as_deref().is_some_and(|p| p.contains("[*]"))));
+    assert!(tools.len() > 3 && tools.iter().any(|t| t.p50_ms < t.p95_ms));
+    let culprits = store
+        .culprits(CulpritBy::Run, &all, &TimeZone::UTC)
+        .unwrap();
+    assert!(
+        culprits
+            .rows
+            .iter()
+            .any(|c| c.count > 1 && c.path.as_deref().is_some_and(|p| p.contains("[*]")))
+    );
 }
 
 /// Sums beyond the integers of either store.
@@ -223,12 +245,15 @@ fn sums_are_exact_beyond_the_largest_integer() {
     let mut dice = Dice::new(SEED);
     // Every number at the border of what SQLite can hold.
     let records: Vec<_> = (0..4).flat_map(|n| dice.entries(RUNS[n], 60)).collect();
-    let mut both = Both::filled(&server, "borders", &records);
+    let (mut both, _dir) = Both::filled(&server, "borders", &records);
     for filter in [Filter::all(usize::MAX), Filter::all(2)] {
         both.all_alike(&filter);
     }
     let all = Filter::all(usize::MAX);
-    let spend = both.clickhouse.spend(By::Upstream, &all, &TimeZone::UTC).unwrap();
+    let spend = both
+        .clickhouse
+        .spend(By::Upstream, &all, &TimeZone::UTC)
+        .unwrap();
     let cost: i128 = spend.iter().filter_map(|s| s.totals.cost_pico).sum();
     assert!(cost > i128::from(u64::MAX));
 }
@@ -240,11 +265,17 @@ fn a_server_without_traces_or_with_other_ones_is_told_apart() {
     let open = |settings: &config::ClickHouse| ClickHouseAnswers::open(settings).map(|_| ());
     let why = |settings: &config::ClickHouse| open(settings).unwrap_err().to_string();
     let denied = why(&settings);
-    assert!(denied.contains("[clickhouse] user and password"), "{denied}");
+    assert!(
+        denied.contains("[clickhouse] user and password"),
+        "{denied}"
+    );
     settings.user = Some("reader".into());
     settings.password = Some("hush".into());
     let nothing = why(&settings);
-    assert!(nothing.contains("no traces in the database `nothing`"), "{nothing}");
+    assert!(
+        nothing.contains("no traces in the database `nothing`"),
+        "{nothing}"
+    );
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime
         .block_on(ClickHouseSink::new(&settings).prepare())
@@ -252,11 +283,17 @@ fn a_server_without_traces_or_with_other_ones_is_told_apart() {
     open(&settings).unwrap();
     server.query("INSERT INTO nothing.schema_migrations (version, name, by) VALUES (99, 'x', 'y')");
     let newer = why(&settings);
-    assert!(newer.contains("have schema 99") && newer.contains("use the newer"), "{newer}");
+    assert!(
+        newer.contains("have schema 99") && newer.contains("use the newer"),
+        "{newer}"
+    );
     // Where others would have to wait.
     let inside = runtime.block_on(async { why(&settings) });
     assert!(inside.contains("must not wait"), "{inside}");
     settings.url = "http://127.0.0.1:9".into();
     let away = why(&settings);
-    assert_eq!(away, "ClickHouse at http://127.0.0.1:9: the server cannot be reached");
+    assert_eq!(
+        away,
+        "ClickHouse at http://127.0.0.1:9: the server cannot be reached"
+    );
 }

@@ -52,7 +52,11 @@ fn moments(dice: &mut Dice, n: usize) -> Vec<i64> {
         .map(|_| {
             let within = i64::try_from(dice.below(36 * 3_600)).unwrap() * 1_000;
             // Often the same second, seldom its own millisecond.
-            let odd = if dice.below(4) == 0 { dice.below(1_000) } else { 0 };
+            let odd = if dice.below(4) == 0 {
+                dice.below(1_000)
+            } else {
+                0
+            };
             dice.one(&starts) + within / 20_000 * 20_000 + i64::try_from(odd).unwrap()
         })
         .collect();
@@ -247,7 +251,11 @@ fn event(dice: &mut Dice, turn: &TurnRecord) -> EventRecord {
         limit: often(dice, 7, |d| amount(d, 99)),
         level: often(dice, 7, |d| u32::try_from(d.below(101)).unwrap()),
         pico: often(dice, 7, |d| amount(d, 1 << 30)),
-        tools: dice.one(&[vec![], vec!["Bash".into()], vec!["it's".into(), "Read".into()]]),
+        tools: dice.one(&[
+            vec![],
+            vec!["Bash".into()],
+            vec!["it's".into(), "Read".into()],
+        ]),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::support::ClickHouse;
 use crate::support::clickhouse::{Fault, Proxy};
 use records::{Dice, now_ms};
 
-mod answers;
+pub mod answers;
 mod faults;
 mod lifelike;
 mod moving;

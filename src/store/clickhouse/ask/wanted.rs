@@ -63,7 +63,8 @@ impl Where {
 
     /// Requests that a filter means.
     pub(super) fn range(self, filter: &Filter) -> Self {
-        self.within(filter, "t.started").of_app(filter.app.as_deref())
+        self.within(filter, "t.started")
+            .of_app(filter.app.as_deref())
     }
 
     /// Rows of its run and time, whatever their application.
