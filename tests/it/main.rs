@@ -19,5 +19,6 @@ mod prometheus;
 mod remotes;
 mod replay;
 mod shared_books;
+mod stores;
 mod support;
 mod wire;

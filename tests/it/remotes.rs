@@ -56,7 +56,7 @@ fn in_clickhouse(engine: &ClickHouse) -> BTreeSet<String> {
 }
 
 /// Waits until everything that was accepted has left the spool, and ends the gateway.
-async fn delivered(mut gateway: Gateway) -> Gateway {
+pub async fn delivered(mut gateway: Gateway) -> Gateway {
     let waiting = async || {
         gateway
             .metric("prefixgate_spool_records", &["clickhouse"])
