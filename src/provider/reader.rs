@@ -11,7 +11,8 @@
 //! | `no_event_names` | the upstream sends `data` lines only; SDKs skip such events |
 //! | `event_too_large` | an event was skipped; tool calls open at that time stay incomplete |
 //! | `event_unreadable` | a known event had another shape or was no JSON |
-//! | `too_many_calls`, `too_many_iterations` | more than is kept; with the latter the usage is unknown |
+//! | `too_many_calls`, `too_many_choices`, `too_many_iterations` | more than is kept; with the last the usage is unknown |
+//! | `usage_inconsistent` | token counts that cannot all be true; the kinds concerned are unknown |
 //! | `write_ttl_unknown` | cache writes without a split by lifetime, which could not be inferred |
 //! | `answer_too_large`, `answer_unreadable`, `content_unreadable` | nothing, or no call, is known of a JSON body |
 //! | `content_type_unclear` | a success without a usable content type; the first byte decided |
@@ -22,6 +23,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::api_error::{error_of, kind_of_status, message_text};
+use super::dialect::Counting;
 use super::view::{Answer, ApiError, Ttl};
 use super::wire::Wire;
 use super::{anthropic, openai};
@@ -103,6 +105,9 @@ pub(super) trait Progress {
 
     /// Takes a whole JSON object that came with a success. Says whether it is an answer.
     fn body(&mut self, json: &[u8]) -> bool;
+
+    /// How the upstream counts tokens, where its format has several ways.
+    fn count_by(&mut self, _counting: Counting) {}
 
     /// The last events of the stream were too large to be held.
     fn lost_end(&mut self) {}
@@ -206,6 +211,14 @@ impl Reader {
             making: Making::new(wire, &limits),
             limits,
         }
+    }
+
+    /// The same for an upstream that counts tokens in this way. Formats that have but one way take
+    /// no notice.
+    #[must_use]
+    pub fn counting(mut self, counting: Counting) -> Self {
+        self.making.progress().count_by(counting);
+        self
     }
 
     /// Takes the next decoded bytes of the body, cut anywhere.

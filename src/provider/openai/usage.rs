@@ -11,26 +11,19 @@
 //! | written | `cache_write_tokens` in the details of the input; `cache_creation_input_tokens` beside it |
 //! | output | `completion_tokens`, `output_tokens` |
 //!
-//! An absent count of read tokens stays unknown, and with it what was uncached. An absent count of
-//! written tokens is none: where writes are billed, the field is there.
+//! An absent count of read tokens stays unknown, and with it what was uncached, unless the upstream
+//! is known to leave out a zero. An absent count of written tokens is none: where writes are billed,
+//! the field is there.
 
 use serde::Deserialize;
 
+use crate::provider::dialect::Counting;
 use crate::provider::lenient::{Count, Maybe};
 use crate::provider::view::{Answer, Ttl};
 use crate::usage::Usage;
 
 /// Counts that contradict each other; the kinds concerned are unknown.
 const INCONSISTENT: &str = "usage_inconsistent";
-
-/// How a provider counts, where that is not as OpenAI does.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Counting {
-    /// Reasoning tokens are not in the output count (xAI's Chat Completions).
-    pub(super) reasoning_beside: bool,
-    /// Read and written tokens are not in the input count.
-    pub(super) cached_beside: bool,
-}
 
 /// A usage object.
 #[derive(Debug, Default, Deserialize)]
@@ -108,9 +101,9 @@ impl Meter {
         self.tokens.output.is_some()
     }
 
-    /// Writes what is known into the answer. `ttl` is the lifetime of writes that the provider did
-    /// not split, [`Ttl::H1`] standing for the longer one of the pair; without it they count as
-    /// those of the documented default, the shorter one. Returns what is worth a warning.
+    /// Writes what is known into the answer. `ttl` is the lifetime that the request asked for: writes
+    /// that the provider did not split have the longer one of its pair where this one is long, else
+    /// the one that it is known to give. Returns what is worth a warning.
     pub(super) fn read_out(
         &self,
         answer: &mut Answer,
@@ -170,47 +163,46 @@ impl Tokens {
             return self.input;
         }
         let written = self.written().ok()?;
-        self.input?.checked_add(self.read?)?.checked_add(written)
+        let read = self.read(counting)?;
+        self.input?.checked_add(read)?.checked_add(written)
     }
 
     /// The kinds of input, and whether the counts go together.
     fn input_kinds(&self, counting: Counting, ttl: Option<Ttl>) -> (Usage, bool) {
         let unknown = (Usage::default(), false);
+        let read = self.read(counting);
         let Some(input) = self.input else {
-            let read = self.read;
-            return (
-                Usage {
-                    read,
-                    ..Usage::default()
-                },
-                true,
-            );
+            let read = Usage {
+                read,
+                ..Usage::default()
+            };
+            return (read, true);
         };
         let Ok(written) = self.written() else {
             return unknown;
         };
-        let uncached = match (self.read, counting.cached_beside) {
-            (_, true) => Some(input),
-            // What was read is part of the input too, but nobody says how much it was.
-            (None, false) if written <= input => None,
-            (None, false) => return unknown,
-            (Some(read), false) => {
-                match input
-                    .checked_sub(read)
-                    .and_then(|rest| rest.checked_sub(written))
-                {
-                    Some(uncached) => Some(uncached),
-                    None => return unknown,
-                }
-            }
+        let uncached = if counting.cached_beside {
+            Some(input)
+        } else {
+            let rest = input
+                .checked_sub(written)
+                .and_then(|rest| rest.checked_sub(read.unwrap_or(0)));
+            let Some(rest) = rest else { return unknown };
+            // What was read is part of it too where nobody says how much that was.
+            read.map(|_| rest)
         };
         let mut usage = Usage {
             uncached,
-            read: self.read,
+            read,
             ..Usage::default()
         };
-        self.split(written, ttl, &mut usage);
+        self.split(written, counting.writes, ttl, &mut usage);
         (usage, true)
+    }
+
+    fn read(&self, counting: Counting) -> Option<u64> {
+        let told = self.input.is_some();
+        self.read.or((told && counting.absent_is_none).then_some(0))
     }
 
     /// All tokens written; fails where the sum and its parts contradict each other.
@@ -227,24 +219,28 @@ impl Tokens {
     }
 
     /// Splits the tokens written by lifetime.
-    fn split(&self, written: u64, ttl: Option<Ttl>, usage: &mut Usage) {
-        let (mut m30, mut h12) = (self.written_30m.unwrap_or(0), self.written_12h.unwrap_or(0));
+    fn split(&self, written: u64, given: Ttl, asked: Option<Ttl>, usage: &mut Usage) {
+        let mut short = self.written_30m.unwrap_or(0);
+        let mut long = self.written_12h.unwrap_or(0);
         // `written` is not less than its parts.
-        let rest = written.saturating_sub(m30.saturating_add(h12));
-        // One half and the sum tell the other half.
+        let rest = written.saturating_sub(short.saturating_add(long));
         match (self.written_30m, self.written_12h) {
-            (Some(_), None) => h12 = rest,
-            (None, Some(_)) => m30 = rest,
+            // One half and the sum tell the other half.
+            (Some(_), None) => long = rest,
+            (None, Some(_)) => short = rest,
             _ => {
                 usage.split_inferred = rest > 0;
-                match ttl {
-                    Some(ttl) if ttl.is_long() => h12 += rest,
-                    _ => m30 += rest,
-                }
+                let is_long = given.is_long() || asked.is_some_and(Ttl::is_long);
+                *(if is_long { &mut long } else { &mut short }) += rest;
             }
         }
-        usage.write_30m = Some(m30);
-        usage.write_12h = Some(h12);
+        let told = self.written_30m.is_some() || self.written_12h.is_some();
+        let (at_short, at_long) = match given {
+            Ttl::M5 | Ttl::H1 if !told => (&mut usage.write_5m, &mut usage.write_1h),
+            _ => (&mut usage.write_30m, &mut usage.write_12h),
+        };
+        *at_short = Some(short);
+        *at_long = Some(long);
     }
 
     /// The kinds of output, and whether the counts go together.
@@ -268,3 +264,6 @@ impl Tokens {
 
 /// Counts that cannot all be true.
 struct Contradiction;
+
+#[cfg(test)]
+mod tests;

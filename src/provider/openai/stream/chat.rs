@@ -16,8 +16,9 @@ use super::shared::{
     Inputs, MAX_CALLS, UNNAMED_ERROR, complete, parse, readable, said, tier, update, weight, word,
 };
 use crate::provider::api_error::{WireError, error_of};
+use crate::provider::dialect::Counting;
 use crate::provider::lenient::{Count, Few, MAX_WORD_BYTES, Maybe, Text, Word, cut};
-use crate::provider::openai::usage::{Counting, Meter, WireUsage};
+use crate::provider::openai::usage::{Meter, WireUsage};
 use crate::provider::reader::{self, Limits, Progress as _};
 use crate::provider::view::{Answer, AnsweredCall, Ttl};
 use crate::sse::Event;
@@ -194,6 +195,10 @@ impl reader::Progress for Progress {
         if let Some(unclear) = self.meter.read_out(&mut self.answer, counting, ttl) {
             self.warn(unclear);
         }
+    }
+
+    fn count_by(&mut self, counting: Counting) {
+        self.counting = counting;
     }
 
     fn answer(&mut self) -> &mut Answer {
@@ -467,3 +472,6 @@ fn error(
         },
     })
 }
+
+#[cfg(test)]
+mod tests;

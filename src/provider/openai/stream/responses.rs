@@ -15,8 +15,9 @@ use super::shared::{
 };
 use super::wire::{Delta, Done, ErrorEvent, ItemEvent, Kind, ResponseEvent, WireResponse};
 use crate::provider::api_error::{MAX_MESSAGE_BYTES, WireError, error_of};
+use crate::provider::dialect::Counting;
 use crate::provider::lenient::{Word, cut};
-use crate::provider::openai::usage::{Counting, Meter};
+use crate::provider::openai::usage::Meter;
 use crate::provider::reader::{self, Limits, Progress as _};
 use crate::provider::view::{Answer, AnsweredCall, ApiError, DIAGNOSIS_NONE, Ttl};
 use crate::sse::Event;
@@ -100,6 +101,10 @@ impl reader::Progress for Progress {
     fn lost_end(&mut self) {
         // The terminal event is the largest one.
         self.answer.finished = true;
+    }
+
+    fn count_by(&mut self, counting: Counting) {
+        self.counting = counting;
     }
 
     fn answer(&mut self) -> &mut Answer {
@@ -361,3 +366,6 @@ fn stream_error(json: &str) -> ApiError {
         .into_error(UNNAMED_ERROR),
     }
 }
+
+#[cfg(test)]
+mod tests;
