@@ -2,7 +2,7 @@
 
 use super::reader::{MAX_WORD_BYTES, Reader, Seen};
 use crate::provider::json::{Fault, says, unescape};
-use crate::provider::view::{History, Parameter, RequestView, Section, Span};
+use crate::provider::view::{History, Parameter, RequestView, Section, Span, Ttl};
 use crate::provider::wire::Wire;
 
 /// Before the id of a conversation that the provider holds, where the id of an answer is expected.
@@ -27,6 +27,7 @@ struct Top {
     user: Option<Span>,
     previous: Option<Span>,
     compared: Option<Span>,
+    lifetime: Option<Span>,
     conversation: Option<Span>,
     not_stored: bool,
 }
@@ -174,7 +175,7 @@ impl Reader<'_> {
                 19
             }
             b"prompt_cache_options" => {
-                [top.compared] = self.strings([b"comparison_response_id"])?;
+                [top.compared, top.lifetime] = self.strings([b"comparison_response_id", b"ttl"])?;
                 20
             }
             b"cache_control" => {
@@ -253,6 +254,18 @@ impl Reader<'_> {
             block.outer = outer as u32;
         }
         head.append(&mut system);
+        let lifetime = top.lifetime.map(|ttl| unescape(ttl.of(self.body)));
+        // Half an hour is what it is without a word; an unknown one is nobody's.
+        let lifetime = lifetime.map(|ttl| Ttl::from_word(&ttl));
+        if let Some(lifetime) = lifetime {
+            let markers = head.iter_mut().chain(&mut self.talk);
+            let markers = markers.filter_map(|block| block.marker.as_mut());
+            for marker in
+                markers.filter(|marker| self.inherit.binary_search(&marker.span.start).is_ok())
+            {
+                marker.ttl = lifetime;
+            }
+        }
         let shift = head.len() as u32;
         for message in &mut self.out.messages {
             message.blocks = message.blocks.start + shift..message.blocks.end + shift;
