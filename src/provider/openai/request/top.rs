@@ -307,6 +307,18 @@ impl Reader<'_> {
             block.outer = outer as u32;
         }
         head.append(&mut system);
+        let lifetime = top.cache_ttl.map(|ttl| unescape(ttl.of(self.body)));
+        // Half an hour is what it is without a word; an unknown one is nobody's.
+        let lifetime = lifetime.map(|ttl| Ttl::from_word(&ttl));
+        if let Some(lifetime) = lifetime {
+            let markers = head.iter_mut().chain(&mut self.talk);
+            let markers = markers.filter_map(|block| block.marker.as_mut());
+            for marker in
+                markers.filter(|marker| self.inherit.binary_search(&marker.span.start).is_ok())
+            {
+                marker.ttl = lifetime;
+            }
+        }
         let shift = head.len() as u32;
         for message in &mut self.out.messages {
             message.blocks = message.blocks.start + shift..message.blocks.end + shift;
