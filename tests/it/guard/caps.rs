@@ -551,16 +551,22 @@ async fn a_key_has_limits_of_its_own() {
     assert_eq!(busy.json()["error"]["type"], "rate_limit_error");
     assert_eq!(busy.header("retry-after"), Some("1"));
     assert_eq!(busy.header("x-should-retry"), Some("true"));
-    assert!(busy.text().contains("caps.key.concurrency"));
+    let told = "prefixgate: cap reached: concurrency of this key: 1 requests are under way, and 1 may be at \
+                a time. There is room as soon as one of them ends (setting caps.key.concurrency)";
+    assert_eq!(busy.json()["error"]["message"], told);
     // What was refused did not count: two more are let in by then, of any run.
     for run in ["b", "c"] {
         assert_eq!(send(&gateway, run, &tiny(1)).await.status, 200);
     }
     let many = send(&gateway, "d", &tiny(1)).await;
     assert_eq!(many.status, 429, "{}", many.text());
-    assert!(many.text().contains("caps.key.requests_per_minute"));
     let wait: u64 = many.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&wait), "{wait}");
+    let told = format!(
+        "prefixgate: cap reached: requests_per_minute of this key: 3 within the last minute, and 3 are \
+         allowed. There is room again in {wait} s (setting caps.key.requests_per_minute)"
+    );
+    assert_eq!(many.json()["error"]["message"], told);
     let long = send(&gateway, "e", &tiny(400)).await;
     refused_by(&long, "tokens", "caps.key.tokens_per_day");
 }
@@ -578,7 +584,9 @@ async fn a_cap_may_answer_in_the_models_place_or_only_warn() {
     let message = reply.json();
     assert_eq!(message["stop_reason"], "end_turn");
     let text = message["content"][0]["text"].as_str().unwrap();
-    assert!(text.contains("cap reached: turns"), "{text}");
+    let whose = "[prefixgate] This turn was ended by the gateway, and the model was not asked: cap \
+                 reached: turns of run a: 1 of 1 (setting caps.run.turns).";
+    assert_eq!(text, whose);
     assert_eq!(upstream.seen().len(), 1);
     assert_eq!(gateway.turns_of("a", 2).await[1]["outcome"], "refused");
 
