@@ -12,7 +12,7 @@ use std::time::Duration;
 use prefixgate::export::prometheus::render;
 use prefixgate::sim::agents::Agent;
 use prefixgate::sim::{Options, Sim};
-use prefixgate::trace::metrics::{Metrics, REMOTE_DROPS, RemoteStats};
+use prefixgate::trace::metrics::{Metrics, OtlpStats, REMOTE_DROPS, RemoteStats};
 
 use crate::support::prometheus::serve;
 use crate::support::{Gateway, Wire};
@@ -116,6 +116,7 @@ fn with_stores() -> Metrics {
     };
     metrics.remote("otlp", &up);
     metrics.remote("clickhouse", &down);
+    metrics.otlp(&OtlpStats::default());
     metrics
 }
 
