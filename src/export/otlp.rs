@@ -56,6 +56,7 @@ mod backends;
 mod meter;
 mod naming;
 mod post;
+mod probe;
 mod span;
 mod tree;
 
@@ -64,6 +65,7 @@ pub use backends::{BACKENDS, Backend};
 pub use meter::MAX_SERIES;
 pub use naming::{Naming, Provider};
 pub use post::Failure;
+pub use probe::{Fault, Probe, probe};
 pub use tree::{CLIENT_RUNS, CLIENT_TURNS, HELD_ATTEMPTS, OPEN_SPANS, spans};
 
 use attr::nanos;

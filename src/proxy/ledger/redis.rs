@@ -30,6 +30,7 @@
 mod answer;
 mod call;
 mod driver;
+mod ping;
 mod queue;
 
 use std::fmt;
@@ -42,6 +43,7 @@ use uuid::Uuid;
 
 use self::answer::{Answer, read_answer};
 use self::call::Outcome;
+pub use self::ping::{Seen, Unseen, ping};
 use self::queue::{Asking, Live, Place, Queue, Settling, Tell};
 use super::{Hold, Reserved};
 use crate::guard::caps::{Amounts, Ask, Crossing};

@@ -19,6 +19,7 @@ use crate::trace::Entry;
 
 mod failure;
 mod import;
+mod look;
 mod migrate;
 mod present;
 mod read;
@@ -27,6 +28,7 @@ mod schema;
 
 pub use failure::{Error, Failure};
 pub use import::{Imported, Moved, import};
+pub use look::{Look, SCHEMA, Schema, Unseen};
 pub use present::{MAX_IDS, Range};
 pub use schema::{MAX_RETENTION_DAYS, statements};
 
