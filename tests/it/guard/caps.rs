@@ -551,6 +551,11 @@ async fn a_key_has_limits_of_its_own() {
     assert_eq!(busy.json()["error"]["type"], "rate_limit_error");
     assert_eq!(busy.header("retry-after"), Some("1"));
     assert_eq!(busy.header("x-should-retry"), Some("true"));
+    let told = "prefixgate: cap reached: concurrency of this key: 1 of 1 requests at a time are under way. \
+                There is room as soon as one of them ends (setting caps.key.concurrency)";
+    assert_eq!(busy.json()["error"]["type"], "rate_limit_error");
+    assert_eq!(busy.header("retry-after"), Some("1"));
+    assert_eq!(busy.header("x-should-retry"), Some("true"));
     let told = "prefixgate: cap reached: concurrency of this key: 1 requests are under way, and 1 may be at \
                 a time. There is room as soon as one of them ends (setting caps.key.concurrency)";
     assert_eq!(busy.json()["error"]["message"], told);
@@ -563,8 +568,8 @@ async fn a_key_has_limits_of_its_own() {
     let wait: u64 = many.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&wait), "{wait}");
     let told = format!(
-        "prefixgate: cap reached: requests_per_minute of this key: 3 within the last minute, and 3 are \
-         allowed. There is room again in {wait} s (setting caps.key.requests_per_minute)"
+        "prefixgate: cap reached: requests_per_minute of this key: 3 of 3 within the last minute. There is \
+         room again in {wait} s (setting caps.key.requests_per_minute)"
     );
     assert_eq!(many.json()["error"]["message"], told);
     let long = send(&gateway, "e", &tiny(400)).await;

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use prefixgate::export::prometheus::render;
-
-use super::{Scene, with_stores};
+use super::{Replica, Scene};
 use crate::support::eventually;
 use crate::support::prometheus::root;
 
@@ -150,7 +148,10 @@ async fn the_reference_says_what_is_exposed_and_nothing_else() {
     linted(&text);
     let (mut families, mut samples) = exposed(&text);
     // Stores are not part of that scene.
-    let stores = render(&with_stores()).unwrap();
+    let mut replica = Replica::start(&scene).await;
+    replica.round().await;
+    replica.delivered().await;
+    let stores = replica.gateway.metrics().await;
     linted(&stores);
     let (more, of_stores) = exposed(&stores);
     for (name, found) in more {

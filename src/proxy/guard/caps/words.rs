@@ -92,21 +92,21 @@ pub(super) fn denial(
         }
         Cap::Agents => {
             return format!(
-                "cap reached: {name} of {whose}: {spent} are at work, and {limit} may be. A further one can \
-                 begin when one of them has ended (setting {setting})"
+                "cap reached: {name} of {whose}: {spent} of {limit} are at work. A further one can begin \
+                 when one of them has ended (setting {setting})"
             );
         }
         Cap::RequestsPerMinute => {
             let seconds = retry_after_s(denied.after_ms.unwrap_or(0));
             return format!(
-                "cap reached: {name} of this key: {spent} within the last minute, and {limit} are allowed. \
-                 There is room again in {seconds} s (setting {setting})"
+                "cap reached: {name} of this key: {spent} of {limit} within the last minute. There is room \
+                 again in {seconds} s (setting {setting})"
             );
         }
         Cap::Concurrency => {
             return format!(
-                "cap reached: {name} of this key: {spent} requests are under way, and {limit} may be at a \
-                 time. There is room as soon as one of them ends (setting {setting})"
+                "cap reached: {name} of this key: {spent} of {limit} requests at a time are under way. \
+                 There is room as soon as one of them ends (setting {setting})"
             );
         }
         _ => {}
