@@ -380,6 +380,11 @@ async fn d10_all_agents_of_a_session_are_one_run() {
         "caps.run.depth",
     );
     assert!(text.contains("run s1"), "{text}");
+    assert!(text.contains("at depth 3, and 2 is allowed"), "{text}");
+    assert!(
+        text.contains("let the agent above do this itself"),
+        "{text}"
+    );
     // Who names a parent that nobody knows is the first agent's child.
     assert_eq!(ask("lost", "nobody", "whose am I").await.status, 200);
     for n in 1..3 {
@@ -390,11 +395,12 @@ async fn d10_all_agents_of_a_session_are_one_run() {
             200
         );
     }
-    refused_by(
+    let text = refused_by(
         &ask("g4", "c0", "one too many").await,
         "agents",
         "caps.run.agents",
     );
+    assert!(text.contains("10 of 10 are at work"), "{text}");
     // Those that run already go on, until the run's turns are used up: 10 so far.
     for n in 10..40 {
         let reply = ask("c1", "", &format!("child 1, more {n}")).await;
