@@ -356,8 +356,8 @@ fn places() -> impl Iterator<Item = (String, &'static str)> {
     })
 }
 
-/// Names that people try and that are no near misses: section (or `*`), typed key, what to do.
-const HINTS: [(&str, &str, &str); 17] = [
+/// Names that people try and that are no near misses: section or its first word, typed key, what to do.
+const HINTS: [(&str, &str, &str); 19] = [
     (
         "server",
         "port",
@@ -393,6 +393,8 @@ const HINTS: [(&str, &str, &str); 17] = [
     ),
     ("loops", "policy", "did you mean `action`?"),
     ("loops", "enabled", "use `action` with \"off\" or \"warn\""),
+    ("caps.key", "usd", "did you mean `usd_per_day`?"),
+    ("caps.key", "tokens", "did you mean `tokens_per_day`?"),
     ("caps", "max_turns", "did you mean `turns` in [caps.run]?"),
     ("caps", "max_usd", "did you mean `usd` in [caps.run]?"),
     ("caps", "max_tokens", "did you mean `tokens` in [caps.run]?"),
@@ -547,7 +549,7 @@ impl Reader<'_> {
         let section = path.split('.').next().unwrap_or(path);
         let hint = HINTS
             .iter()
-            .find(|(of, name, _)| *of == section && *name == typed);
+            .find(|(of, name, _)| (*of == section || *of == path) && *name == typed);
         let elsewhere = || places().find(|(_, key)| *key == typed);
         let advice = if let Some((_, _, advice)) = hint {
             (*advice).to_owned()

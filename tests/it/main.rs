@@ -12,6 +12,7 @@ mod cli_config;
 mod clickhouse;
 mod clickhouse_dashboards;
 mod docker;
+mod doctor_stores;
 mod guard;
 mod otlp;
 mod policies;

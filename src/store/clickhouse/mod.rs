@@ -25,6 +25,7 @@ use crate::trace::Entry;
 mod ask;
 mod failure;
 mod import;
+mod look;
 mod migrate;
 mod present;
 mod read;
@@ -34,6 +35,7 @@ mod schema;
 pub use ask::ClickHouseAnswers;
 pub use failure::{Error, Failure};
 pub use import::{Imported, Moved, import};
+pub use look::{Look, SCHEMA, Schema, Unseen};
 pub use present::{MAX_IDS, Range};
 pub use schema::{MAX_RETENTION_DAYS, statements};
 

@@ -8,6 +8,7 @@ pub mod gateway;
 pub mod prometheus;
 pub mod redis;
 pub mod secure;
+pub mod server;
 pub mod upstream;
 pub mod world;
 
