@@ -534,6 +534,8 @@ pub struct Answer {
     /// Tokens of the whole prompt, where the provider gives them as one count. It may be known where
     /// the kinds in `metered` are not.
     pub prompt_tokens: Option<u64>,
+    /// What the provider says that the answer cost, in pico-USD.
+    pub cost_pico: Option<u64>,
     /// Why the model stopped, in the provider's word.
     pub stop_reason: Option<String>,
     /// For a refusal: its category in the provider's word (some categories are billed, some are not).

@@ -52,6 +52,7 @@ use crate::clock::Clock;
 use crate::config::{Config, Threads};
 use crate::prompt_cache::chain::Hasher;
 use crate::prompt_cache::engine::{Engine, News};
+use crate::provider::dialect::Counting;
 use crate::provider::reader::{Limits, Reader, Shape};
 use crate::provider::wire::Wire;
 use crate::provider::{anthropic, decode};
@@ -303,7 +304,7 @@ pub async fn serve(
         .is_some_and(|r| r.method == Method::HEAD.as_str());
     match sent.and_then(|answer| not_switched(&upstream.name, answer)) {
         Ok(answer) => {
-            let read = (turn && !method_is_head).then_some(wire);
+            let read = (turn && !method_is_head).then_some((wire, upstream.dialect.counting));
             pass_on(&shared, account, answer, read, unframed)
         }
         Err((refusal, outcome)) => refuse(account, refusal, outcome, wire),
@@ -541,7 +542,7 @@ fn pass_on(
     shared: &Shared,
     mut account: Account,
     answer: Response<Incoming>,
-    read: Option<Wire>,
+    read: Option<(Wire, Counting)>,
     unframed: bool,
 ) -> Response<ReplyBody> {
     let (mut parts, body) = answer.into_parts();
@@ -568,7 +569,7 @@ fn pass_on(
         return Response::from_parts(parts, ReplyBody::empty());
     }
     let reading =
-        read.and_then(|wire| reading(&mut parts.headers, parts.status, wire, &mut account));
+        read.and_then(|read| reading(&mut parts.headers, parts.status, read, &mut account));
     let tee = Tee::new(body, account, reading, shared.config.idle_timeout, unframed);
     Response::from_parts(parts, ReplyBody::Tee(Box::new(tee)))
 }
@@ -576,7 +577,7 @@ fn pass_on(
 fn reading(
     headers: &mut HeaderMap,
     status: StatusCode,
-    wire: Wire,
+    (wire, counting): (Wire, Counting),
     account: &mut Account,
 ) -> Option<Reading> {
     let text = |name| {
@@ -607,7 +608,7 @@ fn reading(
         headers.remove(CONTENT_LENGTH);
     }
     Some(Reading {
-        reader: Reader::new(wire, shape, Limits::default()),
+        reader: Reader::new(wire, shape, Limits::default()).counting(counting),
         swallow,
         wire,
         decoder,
