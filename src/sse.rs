@@ -121,6 +121,12 @@ impl Decoder {
         self.oversized
     }
 
+    /// Whether whole events that were too large came after the last one that was handed out.
+    #[must_use]
+    pub fn ended_in_gap(&self) -> bool {
+        self.gap
+    }
+
     /// The stream may begin with a byte order mark, which may itself be cut.
     fn skip_bom<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
         let mut rest = bytes;

@@ -143,6 +143,7 @@ async fn gateway(data_dir: &Path, sim: &Sim, cache: CachePolicy) -> anyhow::Resu
             .context("the simulated provider has no valid URL")?,
         format: Format::Anthropic,
         price_provider: "anthropic".to_owned(),
+        dialect: crate::provider::dialect::Dialect::default(),
     }];
     Gateway::start(config)
         .await

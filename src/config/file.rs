@@ -12,8 +12,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{Problem, nearest, shown};
-use super::value::{BaseUrl, Count, Price, Size, Span, Usd, Value, Words};
-use super::{CachePolicy, Format, NativeDiagnostics, Threads};
+use super::value::{AbsentCached, BaseUrl, CostBy, Count, Price, Size, Span, Usd, Value, Words};
+use super::{CacheKey, CachePolicy, Format, NativeDiagnostics, Threads, WebSockets};
+use crate::provider::view::Ttl;
 
 /// A value and where it stands.
 #[derive(Debug, Clone)]
@@ -52,6 +53,14 @@ macro_rules! section {
                     section.set(reader, path, key, value, Self::KEYS);
                 }
                 section
+            }
+
+            /// These settings, and where one is not typed that of `below`.
+            #[allow(dead_code, reason = "only some sections have others below them")]
+            #[must_use]
+            pub fn or(mut self, below: Self) -> Self {
+                $(self.$field = self.$field.or(below.$field);)*
+                self
             }
 
             /// Reads one key; `known` are the names that a message about it lists.
@@ -115,12 +124,32 @@ section! {
 section! {
     /// `[upstream.NAME]`
     Upstream {
+        /// A profile, whose settings these are unless said otherwise here.
+        profile: String,
         /// Base URL.
         url: BaseUrl,
         /// Wire format.
         format: Format,
         /// Provider id in the price data.
         prices: String,
+        /// Chat streams are asked for their tokens where the client did not.
+        ask_usage: bool,
+        /// Cached tokens are counted beside the prompt.
+        cached_beside: bool,
+        /// Reasoning is counted beside the output.
+        reasoning_beside: bool,
+        /// What a usage without cached tokens means.
+        absent_cached: AbsentCached,
+        /// Lifetime of writes that are told without one.
+        writes: Ttl,
+        /// Whose word counts for the cost.
+        cost: CostBy,
+        /// Reads are told in multiples of so many tokens.
+        cache_step: Count,
+        /// The smallest prompt that is cached.
+        cache_min: Count,
+        /// How long it lives.
+        cache_ttl: Ttl,
     }
 }
 
@@ -151,6 +180,16 @@ section! {
     Anthropic {
         /// Conversations that the provider holds.
         threads: Threads,
+    }
+}
+
+section! {
+    /// `[openai]`
+    OpenAi {
+        /// Whether requests without a key by which they are routed to one cache get one.
+        prompt_cache_key: CacheKey,
+        /// What is done with the WebSocket mode of Responses.
+        websocket: WebSockets,
     }
 }
 
@@ -230,6 +269,8 @@ pub struct File {
     pub cache: Cache,
     /// `[anthropic]`
     pub anthropic: Anthropic,
+    /// `[openai]`
+    pub openai: OpenAi,
     /// `[loops]`
     pub loops: Loops,
     /// `[caps]`
@@ -264,16 +305,32 @@ pub struct File {
     pub prices: Vec<Entry<PriceEntry>>,
 }
 
+/// Keys of `[upstream]` and of the sections in it.
+const UPSTREAM_KEYS: &[&str] = &[
+    "default",
+    "NAME.profile",
+    "NAME.url",
+    "NAME.format",
+    "NAME.prices",
+    "NAME.ask_usage",
+    "NAME.cached_beside",
+    "NAME.reasoning_beside",
+    "NAME.absent_cached",
+    "NAME.writes",
+    "NAME.cost",
+    "NAME.cache_step",
+    "NAME.cache_min",
+    "NAME.cache_ttl",
+];
+
 /// Every section with its keys, as messages and the documentation test need them.
-pub const SECTIONS: [(&str, &[&str]); 18] = [
+pub const SECTIONS: [(&str, &[&str]); 19] = [
     ("server", Server::KEYS),
     ("timeouts", Timeouts::KEYS),
-    (
-        "upstream",
-        &["default", "NAME.url", "NAME.format", "NAME.prices"],
-    ),
+    ("upstream", UPSTREAM_KEYS),
     ("cache", Cache::KEYS),
     ("anthropic", Anthropic::KEYS),
+    ("openai", OpenAi::KEYS),
     ("loops", Loops::KEYS),
     ("caps", guards::CAPS_KEYS),
     ("app", guards::APP_KEYS),
@@ -299,8 +356,8 @@ fn places() -> impl Iterator<Item = (String, &'static str)> {
     })
 }
 
-/// Names that people try and that are no near misses: section (or `*`), typed key, what to do.
-const HINTS: [(&str, &str, &str); 17] = [
+/// Names that people try and that are no near misses: section or its first word, typed key, what to do.
+const HINTS: [(&str, &str, &str); 19] = [
     (
         "server",
         "port",
@@ -336,6 +393,8 @@ const HINTS: [(&str, &str, &str); 17] = [
     ),
     ("loops", "policy", "did you mean `action`?"),
     ("loops", "enabled", "use `action` with \"off\" or \"warn\""),
+    ("caps.key", "usd", "did you mean `usd_per_day`?"),
+    ("caps.key", "tokens", "did you mean `tokens_per_day`?"),
     ("caps", "max_turns", "did you mean `turns` in [caps.run]?"),
     ("caps", "max_usd", "did you mean `usd` in [caps.run]?"),
     ("caps", "max_tokens", "did you mean `tokens` in [caps.run]?"),
@@ -392,6 +451,7 @@ impl File {
                 "upstream" => self.read_upstreams(reader, table),
                 "cache" => self.cache = Cache::read(reader, section, table),
                 "anthropic" => self.anthropic = Anthropic::read(reader, section, table),
+                "openai" => self.openai = OpenAi::read(reader, section, table),
                 "loops" => self.loops = Loops::read(reader, section, table),
                 "caps" => self.read_caps(reader, table),
                 "app" => {
@@ -489,7 +549,7 @@ impl Reader<'_> {
         let section = path.split('.').next().unwrap_or(path);
         let hint = HINTS
             .iter()
-            .find(|(of, name, _)| *of == section && *name == typed);
+            .find(|(of, name, _)| (*of == section || *of == path) && *name == typed);
         let elsewhere = || places().find(|(_, key)| *key == typed);
         let advice = if let Some((_, _, advice)) = hint {
             (*advice).to_owned()

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::guard::loops::Policy;
+use crate::provider::dialect::Dialect;
 
 mod error;
 pub mod file;
@@ -55,6 +56,8 @@ pub struct Upstream {
     pub format: Format,
     /// The provider's id in the price data (`anthropic`, `aws`, ...).
     pub price_provider: String,
+    /// In what it differs from others of its format.
+    pub dialect: Dialect,
 }
 
 /// What the planner may do.
@@ -86,6 +89,24 @@ pub enum Threads {
     Pass,
     /// Answer a continuation with the provider's `thread_not_found`, so that the SDK sends all.
     Replay,
+}
+
+/// What to do with requests that have no `prompt_cache_key`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CacheKey {
+    /// Nothing.
+    Pass,
+    /// Give them one, by their tools and system prompt.
+    Add,
+}
+
+/// What to do with the WebSocket mode of Responses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WebSockets {
+    /// Pass it through and read along.
+    Pass,
+    /// Refuse the upgrade, upon which clients go on with plain requests.
+    Refuse,
 }
 
 /// Where a setting came from.
@@ -156,6 +177,10 @@ pub struct Config {
     pub keep_warm_max_micro_usd: u64,
     /// Provider-held conversations.
     pub threads: Threads,
+    /// Requests without a key by which they are routed to one cache.
+    pub cache_key: CacheKey,
+    /// The WebSocket mode of Responses.
+    pub websockets: WebSockets,
     /// What is done about loops.
     pub loops: Policy,
     /// Caps.
@@ -208,12 +233,14 @@ impl Config {
                     base: http::Uri::from_static("https://api.anthropic.com"),
                     format: Format::Anthropic,
                     price_provider: "anthropic".to_owned(),
+                    dialect: Dialect::default(),
                 },
                 Upstream {
                     name: "openai".to_owned(),
                     base: http::Uri::from_static("https://api.openai.com"),
                     format: Format::OpenAi,
                     price_provider: "openai".to_owned(),
+                    dialect: Dialect::default(),
                 },
             ],
             extra_ca: None,
@@ -233,6 +260,8 @@ impl Config {
             warm_first: Duration::ZERO,
             keep_warm_max_micro_usd: 0,
             threads: Threads::Pass,
+            cache_key: CacheKey::Pass,
+            websockets: WebSockets::Pass,
             loops: Policy::default(),
             caps: Caps::default(),
             apps: Apps::new(),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::value::{BaseUrl, Price, Size, Span};
+use super::value::{AbsentCached, BaseUrl, CostBy, Price, Size, Span};
 use super::{Config, Origin};
 
 mod guards;
@@ -84,6 +84,34 @@ impl Config {
             add(&section, "url", quoted(&BaseUrl::spelled(&upstream.base)));
             add(&section, "format", quoted(upstream.format.word()));
             add(&section, "prices", quoted(&upstream.price_provider));
+            let dialect = &upstream.dialect;
+            let counting = &dialect.counting;
+            add(&section, "ask_usage", dialect.ask_usage.to_string());
+            add(
+                &section,
+                "cached_beside",
+                counting.cached_beside.to_string(),
+            );
+            let beside = counting.reasoning_beside;
+            add(&section, "reasoning_beside", beside.to_string());
+            let absent = match counting.absent_is_none {
+                true => AbsentCached::None,
+                false => AbsentCached::Unknown,
+            };
+            add(&section, "absent_cached", quoted(absent.word()));
+            add(&section, "writes", quoted(counting.writes.word()));
+            let cost = match dialect.tells_cost {
+                true => CostBy::Provider,
+                false => CostBy::Own,
+            };
+            add(&section, "cost", quoted(cost.word()));
+            if let Some(rules) = dialect.caching {
+                add(&section, "cache_step", rules.step.to_string());
+                add(&section, "cache_min", rules.min_tokens.to_string());
+                if let Some(ttl) = rules.ttl {
+                    add(&section, "cache_ttl", quoted(ttl.word()));
+                }
+            }
         }
         add("cache", "policy", quoted(self.cache.word()));
         add("cache", "holdout_percent", self.holdout_percent.to_string());
@@ -114,6 +142,9 @@ impl Config {
             Price::spelled(self.keep_warm_max_micro_usd),
         );
         add("anthropic", "threads", quoted(self.threads.word()));
+        let key = quoted(self.cache_key.word());
+        add("openai", "prompt_cache_key", key);
+        add("openai", "websocket", quoted(self.websockets.word()));
         guards::settings(self, &mut add);
         add(
             "store",

@@ -10,7 +10,8 @@ use std::time::Duration;
 use http::Uri;
 use toml::de::DeValue;
 
-use super::{CachePolicy, Format, NativeDiagnostics, Threads};
+use super::{CacheKey, CachePolicy, Format, NativeDiagnostics, Threads, WebSockets};
+use crate::provider::view::Ttl;
 
 /// A kind of value.
 pub trait Value: Sized {
@@ -213,8 +214,44 @@ macro_rules! choice {
 
 choice!(CachePolicy, "off" => CachePolicy::Off, "dry-run" => CachePolicy::DryRun, "fill" => CachePolicy::Fill, "replace" => CachePolicy::Replace);
 choice!(NativeDiagnostics, "pass" => NativeDiagnostics::Pass, "request" => NativeDiagnostics::Request);
+choice!(CacheKey, "pass" => CacheKey::Pass, "add" => CacheKey::Add);
+choice!(WebSockets, "pass" => WebSockets::Pass, "refuse" => WebSockets::Refuse);
 choice!(Threads, "pass" => Threads::Pass, "replay" => Threads::Replay);
 choice!(Format, "anthropic" => Format::Anthropic, "openai" => Format::OpenAi, "opaque" => Format::Opaque);
+
+choice!(AbsentCached, "unknown" => AbsentCached::Unknown, "none" => AbsentCached::None);
+choice!(CostBy, "own" => CostBy::Own, "provider" => CostBy::Provider);
+
+/// What a usage that says nothing of cached tokens means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AbsentCached {
+    /// Nobody knows.
+    Unknown,
+    /// There were none.
+    None,
+}
+
+/// Whose word counts for the cost of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CostBy {
+    /// Ours, by the price data.
+    Own,
+    /// The provider's, where it tells one.
+    Provider,
+}
+
+impl Value for Ttl {
+    fn parse(text: &str) -> Result<Self, String> {
+        Self::from_word(text).ok_or_else(|| {
+            format!(
+                "must be one of {}",
+                Self::ALL
+                    .map(|ttl| format!("\"{}\"", ttl.word()))
+                    .join(", ")
+            )
+        })
+    }
+}
 
 mod guards;
 mod stores;

@@ -21,7 +21,7 @@
 //! its hour behind what profits from it; a long lifetime is wanted deep in a prompt whose front
 //! needs only a short one; requests that start while an answer is awaited.
 
-use super::strategies::{Request, Tally, Traffic, life_ms};
+use super::strategies::{Request, Tally, Traffic};
 use crate::provider::view::Ttl;
 
 /// A cost that no sequence reaches.
@@ -175,8 +175,8 @@ fn cheapest(
         match act {
             Act::Uncached => tally.uncached += tokens,
             Act::Read => tally.read += tokens,
-            Act::Write(Ttl::M5) => tally.write_5m += tokens,
-            Act::Write(Ttl::H1) => tally.write_1h += tokens,
+            Act::Write(ttl) if ttl.is_long() => tally.write_1h += tokens,
+            Act::Write(_) => tally.write_5m += tokens,
         }
         state = before;
     }
@@ -212,7 +212,7 @@ impl Ways {
             (Ttl::M5, State::Short, State::ShortSoon),
             (Ttl::H1, State::Long, State::LongSoon),
         ] {
-            if gap >= life_ms(ttl) {
+            if gap >= ttl.ms() {
                 self.fold(here, State::Absent);
                 self.fold(soon, State::Absent);
             } else if self.ready_ms[soon as usize] <= now {

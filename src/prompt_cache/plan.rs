@@ -12,6 +12,7 @@
 mod spots;
 mod worth;
 
+use crate::prompt_cache::chain::counts;
 use crate::prompt_cache::habits::{Kind, Outlook};
 use crate::prompt_cache::splice::{self, Splice};
 use crate::prompt_cache::trail;
@@ -330,7 +331,22 @@ pub fn client_marks(view: &RequestView) -> Vec<trail::Mark> {
         ttl,
         ours: false,
     });
-    marks.collect()
+    let mut marks: Vec<_> = marks.collect();
+    if let Some(rules) = view.caching.automatic()
+        && let Some(last) = view.blocks.iter().rposition(counts)
+    {
+        // Where the whole prompt ends, and is cached whatever the client marked.
+        let at = u32::try_from(last).unwrap_or(u32::MAX);
+        match marks.last_mut().filter(|mark| mark.at == at) {
+            Some(mark) => mark.ttl = mark.ttl.max(rules.ttl),
+            None => marks.push(trail::Mark {
+                at,
+                ttl: rules.ttl,
+                ours: false,
+            }),
+        }
+    }
+    marks
 }
 
 /// The client's markers on blocks and its automatic one, by block, in provider order.

@@ -24,7 +24,7 @@ pub use table::Key;
 
 use super::chain::{Hash, Hasher};
 use super::trail::{Mark, Step, Trail};
-use crate::provider::view::{BlockKind, Section, Ttl};
+use crate::provider::view::{Automatic, BlockKind, Section, Ttl};
 use flight::Flights;
 use table::{Entry, Table};
 
@@ -142,6 +142,9 @@ pub struct Look<'a> {
     pub now_ms: i64,
     /// Its breakpoints in provider order, as they are (or would be) sent.
     pub marks: &'a [Mark],
+    /// The rules of a cache that needs no breakpoints: whatever stands on the request's path is
+    /// found.
+    pub automatic: Option<Automatic>,
 }
 
 impl Look<'_> {
@@ -229,7 +232,9 @@ impl Shadow {
         }
         let longer = |known: &Known| expected.alive.is_none_or(|alive| known.at > alive.at);
         expected.pending = expected.pending.filter(longer);
-        if let Some(alive) = expected.alive {
+        if look.automatic.is_some() {
+            expected.read = expected.alive;
+        } else if let Some(alive) = expected.alive {
             expected.read = look
                 .marks_back()
                 .find_map(|(from, ..)| self.look_back(look, from, alive.at as usize));
@@ -302,14 +307,6 @@ fn window(steps: &[Step], from: usize, counting: Counting) -> usize {
         low = at;
     }
     low
-}
-
-/// Length of a lifetime in milliseconds.
-fn life_ms(ttl: Ttl) -> i64 {
-    match ttl {
-        Ttl::M5 => 300_000,
-        Ttl::H1 => 3_600_000,
-    }
 }
 
 fn index(at: usize) -> u32 {

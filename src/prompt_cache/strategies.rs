@@ -21,7 +21,6 @@ use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use self::cache::Cache;
-pub(super) use self::cache::life_ms;
 use super::optimum;
 use super::plan::{DEFAULT_BYTES_PER_TOKEN_MILLI, UNKNOWN_MINIMUM_TOKENS};
 use super::trail::{Mark, Step, Trail};

@@ -33,17 +33,43 @@ pub(super) fn kind_of_status(status: u16) -> &'static str {
 pub(super) struct WireError<'a> {
     #[serde(rename = "type")]
     pub(super) kind: Word,
+    /// A narrower word, or a status.
+    #[serde(borrow)]
+    pub(super) code: Option<&'a RawValue>,
     #[serde(borrow)]
     pub(super) message: Option<&'a RawValue>,
 }
 
 impl WireError<'_> {
-    /// In the words of the view; `kind` where the error names none.
+    /// In the words of the view: its type, else its code; `kind` where the error names none.
     pub(super) fn into_error(self, kind: &str) -> ApiError {
+        let code = || self.code.and_then(kind_of_code);
         ApiError {
-            kind: self.kind.0.unwrap_or_else(|| kind.to_owned()),
+            kind: self.kind.0.or_else(code).unwrap_or_else(|| kind.to_owned()),
             message: self.message.map_or_else(String::new, message_text),
         }
+    }
+}
+
+/// The word that a code is, or stands for as a status.
+fn kind_of_code(code: &RawValue) -> Option<String> {
+    let word: Word = serde_json::from_str(code.get()).ok()?;
+    let status = || match serde_json::from_str(code.get()) {
+        Ok(status @ 400..=599) => Some(kind_of_status(status).to_owned()),
+        _ => None,
+    };
+    word.0.or_else(status)
+}
+
+/// An error as it stands in a body or an event: an object, or whatever else is there. `kind` where
+/// it names none.
+pub(super) fn error_of(raw: &RawValue, kind: &str) -> ApiError {
+    match serde_json::from_str::<WireError<'_>>(raw.get()) {
+        Ok(error) => error.into_error(kind),
+        Err(_) => ApiError {
+            kind: kind.into(),
+            message: message_text(raw),
+        },
     }
 }
 

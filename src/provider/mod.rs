@@ -7,6 +7,7 @@
 pub mod anthropic;
 mod api_error;
 pub mod decode;
+pub mod dialect;
 pub mod json;
 pub mod lenient;
 pub mod openai;

@@ -11,7 +11,8 @@
 //! | `no_event_names` | the upstream sends `data` lines only; SDKs skip such events |
 //! | `event_too_large` | an event was skipped; tool calls open at that time stay incomplete |
 //! | `event_unreadable` | a known event had another shape or was no JSON |
-//! | `too_many_calls`, `too_many_iterations` | more than is kept; with the latter the usage is unknown |
+//! | `too_many_calls`, `too_many_choices`, `too_many_iterations` | more than is kept; with the last the usage is unknown |
+//! | `usage_inconsistent` | token counts that cannot all be true; the kinds concerned are unknown |
 //! | `write_ttl_unknown` | cache writes without a split by lifetime, which could not be inferred |
 //! | `answer_too_large`, `answer_unreadable`, `content_unreadable` | nothing, or no call, is known of a JSON body |
 //! | `content_type_unclear` | a success without a usable content type; the first byte decided |
@@ -21,7 +22,8 @@ use std::mem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::api_error::{WireError, kind_of_status, message_text};
+use super::api_error::{error_of, kind_of_status, message_text};
+use super::dialect::Counting;
 use super::view::{Answer, ApiError, Ttl};
 use super::wire::Wire;
 use super::{anthropic, openai};
@@ -103,6 +105,12 @@ pub(super) trait Progress {
 
     /// Takes a whole JSON object that came with a success. Says whether it is an answer.
     fn body(&mut self, json: &[u8]) -> bool;
+
+    /// How the upstream counts tokens, where its format has several ways.
+    fn count_by(&mut self, _counting: Counting) {}
+
+    /// The last events of the stream were too large to be held.
+    fn lost_end(&mut self) {}
 
     /// Nothing more will come. `ttl` is the lifetime of writes that the provider did not split.
     fn settle(&mut self, ttl: Option<Ttl>);
@@ -189,7 +197,11 @@ struct Body {
 impl Reader {
     /// A reader for an answer of this format and shape.
     #[must_use]
-    pub fn new(wire: Wire, shape: Shape, limits: Limits) -> Self {
+    pub fn new(wire: Wire, shape: Shape, mut limits: Limits) -> Self {
+        if wire == Wire::Responses {
+            // The event that ends a stream carries the whole answer once more.
+            limits.event_bytes = limits.event_bytes.max(limits.body_bytes);
+        }
         Self {
             source: match shape {
                 Shape::Stream => Source::Stream(sse::Decoder::new(limits.event_bytes)),
@@ -199,6 +211,14 @@ impl Reader {
             making: Making::new(wire, &limits),
             limits,
         }
+    }
+
+    /// The same for an upstream that counts tokens in this way. Formats that have but one way take
+    /// no notice.
+    #[must_use]
+    pub fn counting(mut self, counting: Counting) -> Self {
+        self.making.progress().count_by(counting);
+        self
     }
 
     /// Takes the next decoded bytes of the body, cut anywhere.
@@ -235,6 +255,9 @@ impl Reader {
             Source::Stream(decoder) => {
                 if decoder.oversized() > 0 {
                     progress.warn("event_too_large");
+                }
+                if decoder.ended_in_gap() {
+                    progress.lost_end();
                 }
             }
             Source::Body(body) => body.read(progress),
@@ -339,23 +362,19 @@ impl Body {
         };
         let kind = kind_of_status(self.status);
         progress.answer().error = match (envelope.error, envelope.message) {
-            (Some(error), _) => Some(match serde_json::from_str::<WireError<'_>>(error.get()) {
-                Ok(error) => error.into_error(kind),
-                Err(_) => ApiError {
-                    kind: kind.into(),
-                    message: message_text(error),
-                },
-            }),
+            (Some(error), _) => Some(error_of(error, kind)),
             (None, Some(message)) if !is_success(self.status) => Some(ApiError {
                 kind: kind.into(),
                 message: message_text(message),
             }),
             _ => None,
         };
-        if !is_success(self.status) || progress.answer().error.is_some() {
+        if !is_success(self.status) {
             return Parsed::Whole;
         }
-        if progress.body(&self.bytes) {
+        // An answer that failed may be one all the same, with an id and a usage.
+        let failed = progress.answer().error.is_some();
+        if progress.body(&self.bytes) || failed {
             Parsed::Whole
         } else {
             Parsed::Not

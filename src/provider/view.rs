@@ -80,8 +80,83 @@ pub enum BlockKind {
 pub enum Ttl {
     /// Five minutes.
     M5,
+    /// Thirty minutes.
+    M30,
     /// One hour.
     H1,
+    /// Twelve hours.
+    H12,
+}
+
+impl Ttl {
+    /// All of them, the shortest first.
+    pub const ALL: [Self; 4] = [Self::M5, Self::M30, Self::H1, Self::H12];
+
+    /// Length in milliseconds.
+    #[must_use]
+    pub const fn ms(self) -> i64 {
+        match self {
+            Self::M5 => 5 * 60_000,
+            Self::M30 => 30 * 60_000,
+            Self::H1 => 60 * 60_000,
+            Self::H12 => 12 * 60 * 60_000,
+        }
+    }
+
+    /// The longer of the two that its provider has, which costs more to write.
+    #[must_use]
+    pub const fn is_long(self) -> bool {
+        matches!(self, Self::H1 | Self::H12)
+    }
+
+    /// As providers and records write it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::M5 => "5m",
+            Self::M30 => "30m",
+            Self::H1 => "1h",
+            Self::H12 => "12h",
+        }
+    }
+
+    /// The lifetime of a word.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|ttl| ttl.word() == word)
+    }
+}
+
+/// How a provider decides what of a prompt it caches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Caching {
+    /// Up to each breakpoint, and found again from the breakpoints of a later request.
+    #[default]
+    Marked,
+    /// Every prompt as a whole, and found again from whatever continues it.
+    Automatic(Automatic),
+}
+
+impl Caching {
+    /// The rules of a provider that caches of itself.
+    #[must_use]
+    pub const fn automatic(self) -> Option<Automatic> {
+        match self {
+            Self::Marked => None,
+            Self::Automatic(rules) => Some(rules),
+        }
+    }
+}
+
+/// The rules of a cache that needs no breakpoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Automatic {
+    /// What is read is told in multiples of so many tokens, at least 1.
+    pub step: u32,
+    /// The smallest prompt that is cached, in tokens.
+    pub min_tokens: u32,
+    /// How long it lives; `None` where the provider promises no time.
+    pub ttl: Option<Ttl>,
 }
 
 /// A cache breakpoint that the client set itself.
@@ -193,8 +268,8 @@ impl MarkerSpelling {
     #[must_use]
     pub fn of(&self, ttl: Ttl) -> &Spelling {
         match ttl {
-            Ttl::M5 => &self.m5,
-            Ttl::H1 => &self.h1,
+            Ttl::M5 | Ttl::M30 => &self.m5,
+            Ttl::H1 | Ttl::H12 => &self.h1,
         }
     }
 }
@@ -205,10 +280,19 @@ impl MarkerSpelling {
 pub struct QuestionSpelling {
     /// What goes before the id of the answer to compare with, up to where its quotes would open.
     pub before: &'static [u8],
-    /// What stands for the id where there is no earlier answer.
-    pub nothing: &'static [u8],
+    /// What stands for the id where there is no earlier answer; `None` where nothing is asked then.
+    pub nothing: Option<&'static [u8]>,
     /// What goes behind it, the comma to the next member included.
     pub after: &'static [u8],
+}
+
+/// An edit by which a stream is asked for its tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UsageQuestion {
+    /// What it replaces; empty where it is only put in.
+    pub at: Span,
+    /// What goes there.
+    pub text: &'static str,
 }
 
 /// How a wire format spells a text block that stands behind other blocks of a message.
@@ -285,6 +369,8 @@ pub struct Parameter {
 pub struct RequestView {
     /// The format that it came in.
     pub wire: Wire,
+    /// How its provider caches prompts.
+    pub caching: Caching,
     /// The model asked for.
     pub model: Option<String>,
     /// Whether a stream was asked for.
@@ -313,6 +399,12 @@ pub struct RequestView {
     /// How to ask the provider why its cache missed; `None` where the wire format cannot, or the
     /// body already has that member, whatever it says.
     pub question: Option<&'static QuestionSpelling>,
+    /// How a key is written by which requests are routed to one cache: what goes before it, as the
+    /// first member of a request that has further ones, and behind it. `None` where the format has
+    /// none, or the request has one.
+    pub routing_key: Option<(&'static str, &'static str)>,
+    /// How to ask a stream for its tokens; `None` where it tells them anyway, or was asked.
+    pub ask_usage: Option<UsageQuestion>,
     /// Why the provider would refuse this request with an output limit of nothing, which is how a
     /// prefix is kept in its cache; a stable word. Asking for a stream is no reason here.
     pub no_prewarm: Option<&'static str>,
@@ -421,6 +513,10 @@ pub enum Diagnosis {
     System,
     /// The conversation differs first.
     Messages,
+    /// The system prompt or the conversation differs first.
+    Input,
+    /// A setting beside the prompt is another one.
+    Setting,
     /// It cannot say; what differs may be a setting beside the prompt.
     Unavailable,
     /// It compared nothing: the answer to compare with is not known, or it was not ready, or the
@@ -435,6 +531,11 @@ pub struct Answer {
     pub id: Option<String>,
     /// Model, tokens and modifiers.
     pub metered: Metered,
+    /// Tokens of the whole prompt, where the provider gives them as one count. It may be known where
+    /// the kinds in `metered` are not.
+    pub prompt_tokens: Option<u64>,
+    /// What the provider says that the answer cost, in pico-USD.
+    pub cost_pico: Option<u64>,
     /// Why the model stopped, in the provider's word.
     pub stop_reason: Option<String>,
     /// For a refusal: its category in the provider's word (some categories are billed, some are not).

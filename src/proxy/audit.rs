@@ -14,8 +14,9 @@ use crate::prompt_cache::helpers::{self, Saving};
 use crate::prompt_cache::shadow::{Expected, Levels, Look, Outcome as Found};
 use crate::prompt_cache::trail::{self, Mark, Past, Trail};
 use crate::prompt_cache::verdict::{Facts, Reason, judge, unread_pico};
-use crate::provider::anthropic::{self, diagnosis::meaning};
-use crate::provider::view::{Answer, Ttl};
+use crate::provider::anthropic;
+use crate::provider::view::{Answer, Automatic, Ttl};
+use crate::provider::wire::Wire;
 use crate::proxy::keep_warm::{Held, Resumed};
 use crate::trace::TurnRecord;
 use crate::usage::{Metered, Rates, Usage};
@@ -50,6 +51,10 @@ pub struct Watched {
     pub min_tokens: Option<u32>,
     /// Bytes per token in thousandths.
     pub bytes_per_token_milli: u32,
+    /// Format of the request.
+    pub wire: Wire,
+    /// The rules of a cache that needs no breakpoints.
+    pub automatic: Option<Automatic>,
     /// It opens a thread beside others of its run.
     pub beside: bool,
     /// The provider was asked for its own explanation of a miss ...
@@ -159,6 +164,7 @@ impl Watched {
             bytes_per_token_milli: self.bytes_per_token_milli,
             now_ms,
             marks: &self.trail.marks,
+            automatic: self.automatic,
         }
     }
 
@@ -172,7 +178,7 @@ impl Watched {
         now_ms: i64,
     ) -> Settled {
         let engine = &shared.engine;
-        let usage = first_step(record, answer);
+        let usage = self.cached(first_step(record, answer));
         let answered = record
             .status
             .is_some_and(|status| (200..300).contains(&status));
@@ -226,9 +232,10 @@ impl Watched {
         };
         let last = self.trail.last_mark().and_then(|mark| mark.ttl);
         let ttl = last.unwrap_or(Ttl::M5);
-        let within = match ttl {
-            Ttl::M5 => self.next.m5,
-            Ttl::H1 => self.next.h1,
+        let within = if ttl == Ttl::M5 {
+            self.next.m5
+        } else {
+            self.next.h1
         };
         let pause = Pause {
             rates,
@@ -293,6 +300,7 @@ impl Watched {
             change: self.compared.change.as_ref(),
             expected: &self.expected,
             min_tokens: self.min_tokens,
+            automatic: self.automatic,
             beside: self.beside,
             price: &price,
         });
@@ -327,7 +335,10 @@ impl Watched {
                     excerpt.before = shared.redactor.clean(&excerpt.before);
                     excerpt.after = shared.redactor.clean(&excerpt.after);
                 }
-                let native = record.native_diagnosis.as_deref().map(meaning);
+                let native = record
+                    .native_diagnosis
+                    .as_deref()
+                    .map(|word| self.wire.meaning(word));
                 let changed = self.compared.change.is_some();
                 cache.native_agrees = native.and_then(|native| {
                     diagnosis::agrees(native, self.names_previous, changed, &verdict)
@@ -340,6 +351,34 @@ impl Watched {
 }
 
 impl Watched {
+    /// A usage as the cache sees it. One that needs no breakpoints writes all that it did not read,
+    /// whether or not that is billed and told.
+    fn cached(&self, usage: Usage) -> Usage {
+        let Some(rules) = self.automatic else {
+            return usage;
+        };
+        let (Some(uncached), Some(written), Some(prompt)) =
+            (usage.uncached, usage.written(), usage.prompt())
+        else {
+            return usage;
+        };
+        if prompt < u64::from(rules.min_tokens) {
+            return usage;
+        }
+        let long = usage.write_12h.unwrap_or(0);
+        let free = if written == 0 { uncached } else { 0 };
+        Usage {
+            uncached: Some(uncached - free),
+            write_5m: Some(written - long.min(written) + free),
+            write_1h: Some(long),
+            write_30m: None,
+            write_12h: None,
+            // Which lifetime it was is known from the breakpoint.
+            split_inferred: true,
+            ..usage
+        }
+    }
+
     /// What the helper that acted on this request saved. Where several did, the one without which
     /// nothing would have been there to be read.
     fn saving(&self, usage: &Usage, started_ms: i64) -> Option<(&'static str, Saving)> {

@@ -266,6 +266,7 @@ mod tests {
             base: base.parse().unwrap(),
             format,
             price_provider: name.into(),
+            dialect: crate::provider::dialect::Dialect::default(),
         }
     }
 

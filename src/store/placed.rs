@@ -17,8 +17,12 @@ pub(super) struct PlacedJson<'a> {
 enum TtlJson {
     #[serde(rename = "5m")]
     M5,
+    #[serde(rename = "30m")]
+    M30,
     #[serde(rename = "1h")]
     H1,
+    #[serde(rename = "12h")]
+    H12,
 }
 
 impl<'a> From<&'a Placed> for PlacedJson<'a> {
@@ -27,7 +31,9 @@ impl<'a> From<&'a Placed> for PlacedJson<'a> {
             path: placed.path.as_str().into(),
             ttl: match placed.ttl {
                 Ttl::M5 => TtlJson::M5,
+                Ttl::M30 => TtlJson::M30,
                 Ttl::H1 => TtlJson::H1,
+                Ttl::H12 => TtlJson::H12,
             },
             offset: placed.offset,
         }
@@ -40,7 +46,9 @@ impl From<PlacedJson<'_>> for Placed {
             path: json.path.into_owned(),
             ttl: match json.ttl {
                 TtlJson::M5 => Ttl::M5,
+                TtlJson::M30 => Ttl::M30,
                 TtlJson::H1 => Ttl::H1,
+                TtlJson::H12 => Ttl::H12,
             },
             offset: json.offset,
         }

@@ -246,6 +246,7 @@ impl Audit {
             change: prepared.compared.change.as_ref(),
             expected,
             min_tokens: facts.min_cache_tokens,
+            automatic: None,
             beside: record.turn == 1 && record.thread_id != "main",
             price: &price,
         });

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::guard::GuardJson;
 use super::verdict::{CacheJson, Shown, VerdictJson};
-use crate::provider::view::Ttl;
 use crate::store::{By, RunSummary, Spend, Totals};
 use crate::usage::usd;
 
@@ -249,10 +248,7 @@ fn turn<'a>(shown: &Shown<'a>) -> TurnJson<'a> {
     );
     let placed = turn.markers_added.iter().map(|marker| PlacedJson {
         path: &marker.path,
-        ttl: match marker.ttl {
-            Ttl::M5 => "5m",
-            Ttl::H1 => "1h",
-        },
+        ttl: marker.ttl.word(),
         offset: marker.offset,
     });
     TurnJson {

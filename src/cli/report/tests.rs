@@ -65,7 +65,7 @@ fn runs_as_json() {
         "models": ["model-1", "model-x"],
         "started": "2026-03-01T12:00:01.000Z", "ended": "2026-03-01T12:00:03.900Z", "threads": 1,
         "turns": 3, "requests": 4, "errors": 1,
-        "tokens": {"uncached": 210, "read": 90, "write_5m": 0, "write_1h": 0, "output": 30},
+        "tokens": {"uncached": 210, "read": 90, "write_5m": 0, "write_1h": 0, "write_30m": null, "write_12h": null, "output": 30},
         "hit_ratio": 0.3,
         "cost_usd": "0.00072", "cost_complete": false, "cost_is_lower_bound": true,
         "unpriced_turns": 1, "incomplete_turns": 0, "estimated_turns": 0,

@@ -2,15 +2,27 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use http::Uri;
+
 use super::super::error::{nearest, shown};
-use super::super::file::{Entry, Located, Upstream as Typed};
+use super::super::file::{Entry, File, Located, Upstream as Typed};
 use super::super::options::{Options, VARIABLES};
-use super::super::value::{BaseUrl, Value, Words};
+use super::super::value::{AbsentCached, BaseUrl, CostBy, Count, Value, Words};
 use super::super::{Config, Format, Origin, Upstream};
 use super::{Picked, Resolver, is_local, text};
+use crate::provider::dialect::Dialect;
+use crate::provider::view::Automatic;
+
+/// The profiles of this build, in the grammar of the configuration file.
+const PROFILES: &str = include_str!("../../../config/upstreams.toml");
 
 /// Longest name of an upstream; it is a part of a URL path and a metric label.
 const NAME_MAX_CHARS: usize = 32;
+
+/// The profiles of this build.
+fn profiles() -> Vec<Entry<Typed>> {
+    File::parse("built-in profiles", PROFILES).0.upstreams
+}
 
 impl Resolver<'_> {
     pub(super) fn upstreams(
@@ -66,7 +78,6 @@ impl Resolver<'_> {
             line,
             section,
         } = entry;
-        let known = upstreams.iter().position(|upstream| upstream.name == name);
         let allowed =
             |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte);
         if name.is_empty() || name.len() > NAME_MAX_CHARS || !name.bytes().all(allowed) {
@@ -79,46 +90,126 @@ impl Resolver<'_> {
             );
             return;
         }
-        let url = self.in_file(&format!("upstream.{name}.url"), section.url);
-        let format = self.in_file(&format!("upstream.{name}.format"), section.format);
-        let prices = self.in_file(&format!("upstream.{name}.prices"), section.prices);
-        if let Some(known) = known.and_then(|index| upstreams.get_mut(index)) {
-            if let Some(url) = url {
-                known.base = url.value.0;
-            }
-            if let Some(format) = format {
-                known.format = format.value;
-            }
-            if let Some(prices) = prices {
-                known.price_provider = prices.value;
-            }
+        let mut section = section;
+        let profile = self.profile(&name, section.profile.take());
+        let known = upstreams.iter().position(|upstream| upstream.name == name);
+        let blank = || Upstream {
+            name: name.clone(),
+            base: Uri::default(),
+            format: Format::Opaque,
+            price_provider: String::new(),
+            dialect: Dialect::default(),
+        };
+        let mut upstream = match known.and_then(|at| upstreams.get(at)) {
+            Some(known) if profile.is_none() => known.clone(),
+            _ => blank(),
+        };
+        let (mut url, mut format) = (known.is_some(), known.is_some());
+        if let Some(profile) = profile {
+            url = profile.url.is_some();
+            format = profile.format.is_some();
+            self.settle(&mut upstream, profile, false);
+        }
+        // A value that is there and wrong has been reported already.
+        url |= section.typed.contains(&"url");
+        format |= section.typed.contains(&"format");
+        self.settle(&mut upstream, section, true);
+        if !(url && format) {
+            let formats = Format::parse("").err().unwrap_or_default();
+            self.problem_in_file(
+                line,
+                format!("[upstream.{name}] needs both `url` and `format` (format {formats}), or a `profile` that has them"),
+            );
             return;
         }
-        let (Some(url), Some(format)) = (url, format) else {
-            // A value that is there and wrong has been reported already.
-            if !(section.typed.contains(&"url") && section.typed.contains(&"format")) {
-                let formats = Format::parse("").err().unwrap_or_default();
-                self.problem_in_file(
-                    line,
-                    format!("[upstream.{name}] needs both `url` and `format` (format {formats})"),
-                );
-            }
-            return;
-        };
-        let price_provider = prices.map_or_else(
-            || match format.value {
+        if upstream.price_provider.is_empty() {
+            upstream.price_provider = match upstream.format {
                 Format::Anthropic => "anthropic".to_owned(),
                 Format::OpenAi => "openai".to_owned(),
-                Format::Opaque => name.clone(),
-            },
-            |prices| prices.value,
-        );
-        upstreams.push(Upstream {
-            name,
-            base: url.value.0,
-            format: format.value,
-            price_provider,
-        });
+                Format::Opaque => name,
+            };
+        }
+        match known.and_then(|at| upstreams.get_mut(at)) {
+            Some(known) => *known = upstream,
+            None => upstreams.push(upstream),
+        }
+    }
+
+    /// The profile that a section asks for, by its key or by its own name.
+    fn profile(&mut self, name: &str, asked: Option<Located<String>>) -> Option<Typed> {
+        let key = format!("upstream.{name}.profile");
+        let asked = self.in_file(&key, asked);
+        let wanted = asked.as_ref().map_or(name, |asked| asked.value.as_str());
+        let profiles = profiles();
+        let found = profiles.iter().find(|entry| entry.name == wanted);
+        if let (None, Some(asked)) = (found, &asked) {
+            let names: Vec<&str> = profiles.iter().map(|entry| entry.name.as_str()).collect();
+            let meant = nearest(wanted, names.iter().copied())
+                .map(|name| format!("did you mean {name:?}? "))
+                .unwrap_or_default();
+            let allowed = format!("is no profile; {meant}(profiles: {})", names.join(", "));
+            self.wrong(&asked.origin, &key, &asked.shown, &allowed);
+        }
+        found.map(|entry| entry.section.clone())
+    }
+
+    /// Puts what is typed over whatever the upstream has already. What does not stand in the user's
+    /// file (but in a profile) has no place that could be told.
+    fn settle(&mut self, upstream: &mut Upstream, section: Typed, in_file: bool) {
+        let name = upstream.name.clone();
+        macro_rules! take {
+            ($key:ident) => {
+                if in_file {
+                    let key = format!("upstream.{name}.{}", stringify!($key));
+                    self.in_file(&key, section.$key).map(|picked| picked.value)
+                } else {
+                    section.$key.map(|located| located.value)
+                }
+            };
+        }
+        if let Some(url) = take!(url) {
+            upstream.base = url.0;
+        }
+        if let Some(format) = take!(format) {
+            upstream.format = format;
+        }
+        if let Some(prices) = take!(prices) {
+            upstream.price_provider = prices;
+        }
+        let dialect = &mut upstream.dialect;
+        if let Some(ask) = take!(ask_usage) {
+            dialect.ask_usage = ask;
+        }
+        let counting = &mut dialect.counting;
+        if let Some(beside) = take!(cached_beside) {
+            counting.cached_beside = beside;
+        }
+        if let Some(beside) = take!(reasoning_beside) {
+            counting.reasoning_beside = beside;
+        }
+        if let Some(absent) = take!(absent_cached) {
+            counting.absent_is_none = absent == AbsentCached::None;
+        }
+        if let Some(ttl) = take!(writes) {
+            counting.writes = ttl;
+        }
+        if let Some(by) = take!(cost) {
+            dialect.tells_cost = by == CostBy::Provider;
+        }
+        let (step, min, ttl) = (take!(cache_step), take!(cache_min), take!(cache_ttl));
+        if step.is_some() || min.is_some() || ttl.is_some() {
+            let mut rules = dialect.caching.unwrap_or(Automatic {
+                step: 1,
+                min_tokens: 1,
+                ttl: None,
+            });
+            // Numbers beyond any prompt mean the same as the largest one.
+            let tokens = |count: Count| u32::try_from(count.0).unwrap_or(u32::MAX).max(1);
+            rules.step = step.map_or(rules.step, tokens);
+            rules.min_tokens = min.map_or(rules.min_tokens, tokens);
+            rules.ttl = ttl.or(rules.ttl);
+            dialect.caching = Some(rules);
+        }
     }
 
     /// Moves the named upstreams to the front.

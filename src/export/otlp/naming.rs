@@ -89,6 +89,7 @@ mod tests {
                 base: url.parse().unwrap(),
                 format: Format::Opaque,
                 price_provider: id.into(),
+                dialect: crate::provider::dialect::Dialect::default(),
             });
             (provider.name, provider.address, provider.port)
         };

@@ -1,3 +1,5 @@
+mod openai;
+
 use super::*;
 use crate::provider::anthropic::request::view;
 use proptest::prelude::*;

@@ -123,7 +123,8 @@ impl Engine {
             next: outlook.next,
             plan: None,
         };
-        if let Some(policy) = request.policy.filter(|_| whole) {
+        let planned = whole && view.spelling.is_some();
+        if let Some(policy) = request.policy.filter(|_| planned) {
             let look = prepared.look(request);
             let expected = self.look(&look);
             prepared.plan = Some(plan::plan(&Situation {
@@ -158,6 +159,7 @@ impl Prepared {
             bytes_per_token_milli: request.bytes_per_token_milli,
             now_ms: request.now_ms,
             marks: &self.trail.marks,
+            automatic: request.view.caching.automatic(),
         }
     }
 }

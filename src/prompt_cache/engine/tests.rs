@@ -120,6 +120,7 @@ impl Gate {
 
 fn look(prepared: &Prepared, now_ms: i64) -> Look<'_> {
     Look {
+        automatic: None,
         trail: &prepared.trail,
         at: &prepared.at,
         levels: &prepared.levels,

@@ -80,15 +80,6 @@ pub enum Next {
     Stop(Stop),
 }
 
-/// How long entries live after the start of the request that wrote or read them, in milliseconds.
-#[must_use]
-pub fn lifetime_ms(ttl: Ttl) -> i64 {
-    match ttl {
-        Ttl::M5 => 5 * 60 * 1000,
-        Ttl::H1 => 60 * 60 * 1000,
-    }
-}
-
 /// Decides about the next ping of a pause.
 #[must_use]
 pub fn next(pause: &Pause, so_far: &Progress, now_ms: i64) -> Next {
@@ -100,7 +91,7 @@ pub fn next(pause: &Pause, so_far: &Progress, now_ms: i64) -> Next {
     if pause.outlasts_milli < MIN_PAUSE_MILLI {
         return Next::Stop(Stop::ShortPauses);
     }
-    let expires = so_far.refreshed_ms.saturating_add(lifetime_ms(pause.ttl));
+    let expires = so_far.refreshed_ms.saturating_add(pause.ttl.ms());
     if now_ms >= expires {
         return Next::Stop(Stop::Expired);
     }
@@ -177,7 +168,7 @@ pub fn saving(
     if pings == 0 {
         return None;
     }
-    let tokens = if gap_ms > lifetime_ms(ttl) { read } else { 0 };
+    let tokens = if gap_ms > ttl.ms() { read } else { 0 };
     let known = cost_pico.and(rates);
     Some(super::saving(tokens, known, ttl, cost_pico.unwrap_or(0)))
 }

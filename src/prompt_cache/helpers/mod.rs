@@ -28,9 +28,10 @@ pub struct Saving {
 /// What a write with this lifetime costs, in pico-USD per token.
 #[must_use]
 pub fn write_pico(rates: &Rates, ttl: Ttl) -> u64 {
-    match ttl {
-        Ttl::M5 => rates.write_5m_pico,
-        Ttl::H1 => rates.write_1h_pico,
+    if ttl.is_long() {
+        rates.write_1h_pico
+    } else {
+        rates.write_5m_pico
     }
 }
 

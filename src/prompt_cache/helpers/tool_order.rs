@@ -136,6 +136,7 @@ fn shifted(tool: &Block, outer: u32, by: i64) -> Block {
     };
     let mut tool = *tool;
     tool.outer = outer;
+    tool.place = outer;
     tool.span = span(tool.span);
     if let Some(marker) = &mut tool.marker {
         marker.span = span(marker.span);

@@ -142,7 +142,7 @@ impl World {
 fn places(view: &RequestView, plan: &Plan) -> Vec<String> {
     let name = |(at, ttl): &(usize, Ttl)| match ttl {
         Ttl::M5 => view.path(&view.blocks[*at]),
-        Ttl::H1 => format!("{} 1h", view.path(&view.blocks[*at])),
+        ttl => format!("{} {}", view.path(&view.blocks[*at]), ttl.word()),
     };
     plan.placed.iter().map(name).collect()
 }

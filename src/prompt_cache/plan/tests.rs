@@ -31,7 +31,7 @@ fn names(view: &RequestView, plan: &Plan) -> Vec<String> {
     assert_eq!(plan.placed.is_empty(), plan.skipped.is_some());
     let name = |(index, ttl): &(usize, Ttl)| match ttl {
         Ttl::M5 => view.path(&view.blocks[*index]),
-        Ttl::H1 => format!("{} 1h", view.path(&view.blocks[*index])),
+        ttl => format!("{} {}", view.path(&view.blocks[*index]), ttl.word()),
     };
     plan.placed.iter().map(name).collect()
 }

@@ -110,7 +110,7 @@ impl<'a> Worth<'a> {
         let have = found.map_or(0.0, tokens);
         value.real += have * (self.input - self.read);
         // Writing, now.
-        let lasting = usable().rfind(|(_, ttl)| *ttl == Ttl::H1);
+        let lasting = usable().rfind(|(_, ttl)| ttl.is_long());
         let lasting = lasting.map_or(have, |(at, _)| tokens(*at).max(have));
         value.real -= (lasting - have) * (self.write_1h - self.input);
         value.real -= (tokens(last).max(lasting) - lasting) * (self.write_5m - self.input);
@@ -148,17 +148,17 @@ impl<'a> Worth<'a> {
     }
 
     fn write(&self, ttl: Ttl) -> f64 {
-        match ttl {
-            Ttl::M5 => self.write_5m,
-            Ttl::H1 => self.write_1h,
+        if ttl.is_long() {
+            self.write_1h
+        } else {
+            self.write_5m
         }
     }
 
     /// The chance that an entry which ends at a block is read in its lifetime.
     fn chance(&self, at: usize, ttl: Ttl) -> f64 {
-        let of = |within: Within| match ttl {
-            Ttl::M5 => within.m5,
-            Ttl::H1 => within.h1,
+        let of = |within: Within| {
+            if ttl == Ttl::M5 { within.m5 } else { within.h1 }
         };
         let outlook = &self.situation.outlook;
         let next = of(outlook.next);

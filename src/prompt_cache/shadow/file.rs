@@ -7,8 +7,8 @@ use thiserror::Error;
 use uuid::Uuid;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::Shadow;
 use super::table::{Entry, Key};
-use super::{Shadow, life_ms};
 use crate::provider::view::Ttl;
 
 const MAGIC: &[u8; 8] = b"pgshadow";
@@ -60,6 +60,8 @@ impl Shadow {
             out.push(match entry.ttl {
                 Ttl::M5 => 0,
                 Ttl::H1 => 1,
+                Ttl::M30 => 2,
+                Ttl::H12 => 3,
             });
         }
         let check = xxh3_64(&out);
@@ -99,7 +101,7 @@ impl Shadow {
         for number in 0..count {
             let (key, entry) = entry(&mut rest).ok_or(Corrupt::Entry(number))?;
             // A clock that was set back must not make anything live for ever.
-            let latest = now_ms.saturating_add(life_ms(entry.ttl));
+            let latest = now_ms.saturating_add(entry.ttl.ms());
             let entry = Entry {
                 expires_ms: entry.expires_ms.min(latest),
                 ..entry
@@ -120,6 +122,8 @@ fn entry(rest: &mut &[u8]) -> Option<(Key, Entry)> {
     let ttl = match take::<1>(rest)? {
         [0] => Ttl::M5,
         [1] => Ttl::H1,
+        [2] => Ttl::M30,
+        [3] => Ttl::H12,
         _ => return None,
     };
     Some((

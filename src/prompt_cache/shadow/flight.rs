@@ -57,6 +57,8 @@ pub(super) struct Flight {
     pub bytes: u64,
     pub min_tokens: Option<u32>,
     pub bytes_per_token_milli: u32,
+    /// What is read is told in multiples of so many tokens.
+    pub step: u64,
     /// There are calls in it that the provider runs, where it sets breakpoints of its own.
     pub server_tools: bool,
     /// One of them stands behind the turn's last breakpoint.
@@ -128,7 +130,7 @@ impl Flights {
             let ttl = mark.ttl.unwrap_or(Ttl::M5);
             self.writers.entry(mark.key).or_default().push(Writer {
                 turn: flight.turn,
-                expires_ms: flight.start_ms.saturating_add(super::life_ms(ttl)),
+                expires_ms: flight.start_ms.saturating_add(ttl.ms()),
             });
         }
         self.order_of.insert(flight.turn, self.next);

@@ -4,7 +4,7 @@ use uuid::Uuid;
 
 use super::flight::{Flight, Marked, Passed};
 use super::table::Entry;
-use super::{Expected, Known, Look, Shadow, index, life_ms, window};
+use super::{Expected, Key, Known, Look, Shadow, index, window};
 use crate::provider::view::{BlockKind, Section, Ttl};
 use crate::usage::Usage;
 
@@ -115,7 +115,10 @@ impl Shadow {
         let steps = &look.trail.steps;
         let windows: Vec<(usize, usize)> = look
             .marks_back()
-            .map(|(at, ..)| (window(steps, at, self.counting), at))
+            .map(|(at, ..)| match look.automatic {
+                Some(_) => (0, at),
+                None => (window(steps, at, self.counting), at),
+            })
             .collect();
         let last_mark = windows.first().map(|(_, at)| *at);
         let mut marks = Vec::with_capacity(look.marks.len());
@@ -170,6 +173,9 @@ impl Shadow {
             bytes,
             min_tokens: look.min_tokens,
             bytes_per_token_milli: look.bytes_per_token_milli,
+            step: look
+                .automatic
+                .map_or(1, |rules| u64::from(rules.step.max(1))),
             server_tools,
             provider_marks,
             began: false,
@@ -182,7 +188,11 @@ impl Shadow {
         if tokens == 0 {
             return Some(Read::Nothing);
         }
-        let exact = |passed: &&Passed| self.tokens_at(&passed.key) == Some(tokens);
+        let told = |key: &Key| {
+            let tokens = self.tokens_at(key)?;
+            Some(tokens - tokens % flight.step)
+        };
+        let exact = |passed: &&Passed| told(&passed.key) == Some(tokens);
         if let Some(passed) = flight.path.iter().rev().find(exact) {
             return Some(Read::At(passed.at));
         }
@@ -192,7 +202,7 @@ impl Shadow {
         }
         // Of those with unknown tokens, the one whose estimate is nearest. Only what a breakpoint
         // sees can have been read, and longer prefixes have more tokens than shorter ones.
-        let known = |passed: &Passed| self.tokens_at(&passed.key);
+        let known = |passed: &Passed| told(&passed.key);
         let above = flight.path.iter().rev();
         let above = above.filter(|p| known(p).is_some_and(|known| known < tokens));
         let above = above.map(|passed| passed.at).next();
@@ -331,7 +341,7 @@ impl Shadow {
                 Read::Nothing => true,
                 Read::At(at) => passed.at > at,
                 Read::Unknown => match self.tokens_at(&passed.key) {
-                    Some(known) => known > tokens,
+                    Some(known) => known - known % flight.step > tokens,
                     None => estimate(flight, usage, passed.bytes)
                         .is_some_and(|e| e > tokens && off_by_milli(e, tokens) > BELIEVED_MILLI),
                 },
@@ -373,7 +383,7 @@ impl Shadow {
         }
         let entry = self.table.get_mut(&key)?;
         // By estimate it may have been a neighbour of it, of which nobody knows.
-        if flight.read == Some(at) || passed.is_none() {
+        if flight.step == 1 && (flight.read == Some(at) || passed.is_none()) {
             entry.learn(tokens);
         }
         let known = entry.known(at as usize);
@@ -396,7 +406,7 @@ impl Shadow {
         if let Some(entry) = self.table.get_mut(&passed.key)
             && refreshed
             && entry.turn == passed.turn
-            && entry.expires_ms == flight.start_ms.saturating_add(life_ms(entry.ttl))
+            && entry.expires_ms == flight.start_ms.saturating_add(entry.ttl.ms())
         {
             entry.expires_ms = entry.expires_ms.min(passed.expires_ms);
         }
@@ -408,7 +418,7 @@ fn refresh(shadow: &mut Shadow, passed: &Passed, start_ms: i64) {
     if let Some(entry) = shadow.table.get_mut(&passed.key)
         && entry.turn == passed.turn
     {
-        let fresh = start_ms.saturating_add(life_ms(entry.ttl));
+        let fresh = start_ms.saturating_add(entry.ttl.ms());
         entry.expires_ms = entry.expires_ms.max(fresh);
     }
 }
@@ -433,9 +443,9 @@ fn corrected(old: &Entry, new: Entry, mark: &Marked, flight: &Flight) -> Entry {
     if old.ttl == new.ttl || mark.ttl.unwrap_or(Ttl::M5) != old.ttl {
         return joined(Some(old), new, flight);
     }
-    let since_ms = old.expires_ms.saturating_sub(life_ms(old.ttl));
+    let since_ms = old.expires_ms.saturating_sub(old.ttl.ms());
     Entry {
-        expires_ms: since_ms.saturating_add(life_ms(new.ttl)),
+        expires_ms: since_ms.saturating_add(new.ttl.ms()),
         ttl: new.ttl,
         ..*old
     }

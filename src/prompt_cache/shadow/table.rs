@@ -48,7 +48,7 @@ impl Entry {
     pub(super) fn new(turn: Uuid, start_ms: i64, ttl: Ttl) -> Self {
         Self {
             turn,
-            expires_ms: start_ms.saturating_add(super::life_ms(ttl)),
+            expires_ms: start_ms.saturating_add(ttl.ms()),
             ttl,
             exact: 0,
         }

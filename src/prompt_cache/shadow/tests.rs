@@ -122,6 +122,7 @@ impl Prompt {
             messages: 1,
         };
         act(&Look {
+            automatic: None,
             trail: &trail,
             at: &at,
             levels: &Levels::of(&hasher, &trail),

@@ -277,6 +277,7 @@ impl World {
         let turn = self.turn();
         let levels = Levels::of(&self.hasher, &request.trail);
         let look = Look {
+            automatic: None,
             trail: &request.trail,
             at: &request.chain.at,
             levels: &levels,

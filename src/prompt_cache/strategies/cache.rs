@@ -9,14 +9,6 @@ use crate::provider::view::Ttl;
 /// Positions over which a marker looks back, its own included.
 pub(super) const LOOKBACK: usize = 20;
 
-/// How long an entry lives after its last use, in milliseconds.
-pub(in crate::prompt_cache) fn life_ms(ttl: Ttl) -> i64 {
-    match ttl {
-        Ttl::M5 => 5 * 60_000,
-        Ttl::H1 => 60 * 60_000,
-    }
-}
-
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     ttl: Ttl,
@@ -82,7 +74,7 @@ impl Cache {
             .unwrap_or(read);
         let end = positions[last].upto.max(hour);
         for &(at, ttl) in live.iter().filter(|(at, _)| beyond(*at)) {
-            let expires = now.saturating_add(life_ms(ttl));
+            let expires = now.saturating_add(ttl.ms());
             let entry = (request.begins_ms, positions[at].node, ttl, expires);
             self.pending.push(Reverse(entry));
         }
@@ -149,7 +141,7 @@ impl Cache {
         if let Some(entry) = &mut self.entries[node as usize]
             && entry.expires_ms > now
         {
-            let renewed = now.saturating_add(life_ms(entry.ttl));
+            let renewed = now.saturating_add(entry.ttl.ms());
             entry.expires_ms = entry.expires_ms.max(renewed);
         }
     }

@@ -420,6 +420,8 @@ fn ttl_code(ttl: Option<Ttl>) -> u8 {
         None => 0,
         Some(Ttl::M5) => 1,
         Some(Ttl::H1) => 2,
+        Some(Ttl::M30) => 3,
+        Some(Ttl::H12) => 4,
     }
 }
 
@@ -428,6 +430,8 @@ fn ttl_of(code: u8) -> Result<Option<Ttl>, Reason> {
         0 => Ok(None),
         1 => Ok(Some(Ttl::M5)),
         2 => Ok(Some(Ttl::H1)),
+        3 => Ok(Some(Ttl::M30)),
+        4 => Ok(Some(Ttl::H12)),
         _ => Err(Reason::Damaged),
     }
 }

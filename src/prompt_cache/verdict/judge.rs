@@ -3,12 +3,12 @@
 use super::{Change, Reason, Status, Verdict, What, Whose};
 use crate::prompt_cache::shadow::{Expected, LOOKBACK};
 use crate::prompt_cache::trail::{Past, Trail};
-use crate::provider::view::{BlockKind, Section, Ttl};
+use crate::provider::view::{Automatic, BlockKind, Section, Ttl};
 use crate::usage::Usage;
 
-/// Lifetimes in milliseconds.
-const M5_MS: i64 = 5 * 60 * 1000;
-const H1_MS: i64 = 60 * 60 * 1000;
+/// How long an unused entry of a cache lives for which the provider promises no time, in
+/// milliseconds: it names five to ten minutes (OpenAI's guide to prompt caching, 2025).
+const UNPROMISED_MS: i64 = 10 * 60 * 1000;
 
 /// What is said of the first turn of a further thread.
 const BESIDE: &str = "shares no prefix with the run's other threads: a side call or a sub-agent";
@@ -32,6 +32,8 @@ pub struct Facts<'a> {
     pub expected: &'a Expected,
     /// The smallest prefix that the model caches, in tokens.
     pub min_tokens: Option<u32>,
+    /// The rules of a cache that needs no breakpoints.
+    pub automatic: Option<Automatic>,
     /// The run has another thread that is older: a first turn without a prefix in common with it
     /// is a side call or a sub-agent.
     pub beside: bool,
@@ -84,6 +86,11 @@ pub fn judge(facts: &Facts<'_>) -> Result<Verdict, &'static str> {
     };
     // What is not sent any more cannot be lost.
     let there = there.min(prompt);
+    // Nor can what is too little to be told.
+    let told = |tokens: u64| match facts.automatic {
+        Some(rules) => tokens - tokens % u64::from(rules.step.max(1)),
+        None => tokens,
+    };
     // A conversation that was taken back has lost only what still stands on its new path; so has one
     // of several that go on from one point at the same time.
     let alive = facts.expected.alive.and_then(|known| known.tokens);
@@ -92,6 +99,7 @@ pub fn judge(facts: &Facts<'_>) -> Result<Verdict, &'static str> {
         Some(change) if change.what == What::Rewound => there.min(alive.unwrap_or(0)),
         _ => there,
     };
+    let there = told(there);
     if read >= there && read > 0 {
         let status = if written == 0 {
             Status::Hit
@@ -333,10 +341,10 @@ fn sent_all_the_same(now: &Trail, past: &Trail, change: &Change) -> bool {
 fn expired(facts: &Facts<'_>, past: &Past) -> Option<Cause> {
     let mark = past.trail.last_mark()?;
     let lifetime = match mark.ttl {
-        Some(Ttl::H1) => H1_MS,
+        Some(ttl) => ttl.ms(),
+        None if facts.automatic.is_some() => UNPROMISED_MS,
         // What this version does not know lives for an unknown time.
         None => return None,
-        Some(Ttl::M5) => M5_MS,
     };
     let gap = facts.started_ms.saturating_sub(past.started_ms);
     let renewed = facts.change.is_none()
@@ -346,12 +354,12 @@ fn expired(facts: &Facts<'_>, past: &Past) -> Option<Cause> {
             .is_some_and(|alive| alive.at >= mark.at);
     // What outlives the tail was lost by a change before its end, and that can be mended.
     let mut marks = past.trail.marks.iter().rev();
-    let outlives = marks.find(|mark| mark.ttl == Some(Ttl::H1) && gap < H1_MS);
+    let outlives = marks.find(|mark| mark.ttl.is_some_and(|ttl| ttl.is_long() && gap < ttl.ms()));
     let broken = outlives
         .zip(facts.change)
         .is_some_and(|(mark, change)| change.before <= mark.at);
     (gap >= lifetime && !renewed && !broken).then(|| {
-        let limit = if lifetime == H1_MS { "1h" } else { "5m" };
+        let limit = mark.ttl.map_or("5 to 10 minutes without use", Ttl::word);
         Cause::new(
             Reason::Expired,
             Whose::Time,
@@ -427,6 +435,14 @@ fn unexplained(facts: &Facts<'_>) -> Cause {
             "the request that writes the prefix had not been answered yet",
         );
     }
+    if facts.automatic.is_some() {
+        return Cause::new(
+            Reason::Evicted,
+            Whose::Provider,
+            "the prefix is the same and in time, and the provider did not read it (another machine \
+             may have answered: requests with one prompt_cache_key stay together)",
+        );
+    }
     // That runs of calls or results count once is newer wording, and not kept everywhere: where
     // something was not read, each block is counted.
     if expected.alive.is_some_and(|alive| {
@@ -472,7 +488,9 @@ pub fn unread_pico(
         left -= taken;
     };
     take(&mut read.write_1h);
+    take(&mut read.write_12h);
     take(&mut read.write_5m);
+    take(&mut read.write_30m);
     take(&mut read.uncached);
     read.read = read.read.map(|before| before + (tokens - left));
     Some(price(usage)?.saturating_sub(price(&read)?))

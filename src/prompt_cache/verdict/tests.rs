@@ -132,6 +132,7 @@ impl Turn {
 
     fn judged(&self) -> Verdict {
         judge(&Facts {
+            automatic: None,
             usage: &self.usage,
             now: &self.now,
             started_ms: self.started_ms,
@@ -355,6 +356,7 @@ fn without_usage_there_is_no_verdict() {
         ..usage(1, 0, 1, 0)
     });
     let facts = Facts {
+        automatic: None,
         usage: &turn.usage,
         now: &turn.now,
         started_ms: 0,
@@ -373,6 +375,7 @@ fn without_usage_there_is_no_verdict() {
 fn a_model_without_a_price_leaves_the_tokens() {
     let turn = Turn::after_121k(usage(0, 0, 121_000, 0));
     let facts = Facts {
+        automatic: None,
         usage: &turn.usage,
         now: &turn.now,
         started_ms: 10,
@@ -396,6 +399,7 @@ fn a_model_without_a_price_leaves_the_tokens() {
 fn what_is_not_seen_is_not_judged() {
     let judged = |turn: &Turn| {
         judge(&Facts {
+            automatic: None,
             usage: &turn.usage,
             now: &turn.now,
             started_ms: turn.started_ms,

@@ -270,18 +270,17 @@ impl Tokens {
                 usage.split_inferred = true;
                 m5.checked_add(h1)
                     .and_then(|given| sum.checked_sub(given))
-                    .and_then(|more| match ttl? {
-                        Ttl::M5 => Some((m5 + more, h1)),
-                        Ttl::H1 => Some((m5, h1 + more)),
+                    .and_then(|more| match ttl?.is_long() {
+                        false => Some((m5 + more, h1)),
+                        true => Some((m5, h1 + more)),
                     })
             }
             (None, Some(sum)) => {
                 usage.split_inferred = true;
-                match ttl {
-                    Some(Ttl::M5) => Some((sum, 0)),
-                    Some(Ttl::H1) => Some((0, sum)),
-                    None => None,
-                }
+                ttl.map(|ttl| match ttl.is_long() {
+                    false => (sum, 0),
+                    true => (0, sum),
+                })
             }
         };
         usage.write_5m = known.map(|(m5, _)| m5);

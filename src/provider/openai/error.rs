@@ -27,12 +27,16 @@ pub fn chat_error_event(kind: &str, code: Option<&str>, message: &str) -> Vec<u8
 }
 
 /// The event that ends a Responses stream with an error. To be written on an event border only.
+///
+/// The error stands in it twice: in its members, as documented for streams, and as `error`, by which
+/// the Python SDK recognises it (3.57, Nov 2026).
 #[must_use]
 pub fn responses_error_event(kind: &str, message: &str) -> Vec<u8> {
+    let (kind, message) = (Value::from(kind), Value::from(message));
     format!(
-        "event: error\ndata: {{\"type\":\"error\",\"code\":{},\"message\":{},\"param\":null}}\n\n",
-        Value::from(kind),
-        Value::from(message),
+        "event: error\ndata: {{\"type\":\"error\",\"sequence_number\":0,\"code\":{kind},\
+         \"message\":{message},\"param\":null,\"error\":{{\"message\":{message},\"type\":{kind},\
+         \"param\":null,\"code\":{kind}}}}}\n\n",
     )
     .into_bytes()
 }
@@ -61,5 +65,31 @@ mod tests {
             .strip_prefix(b"data: ")
             .and_then(|e| e.strip_suffix(b"\n\n"));
         assert_eq!(parse(data.unwrap()), expected(Value::Null));
+    }
+
+    /// B03 (i): the events of Responses carry their name, equal to the type in the data; those of
+    /// Chat Completions have none.
+    #[test]
+    fn b03_error_events_are_named_where_the_format_has_names() {
+        let message = "over \"the\" cap\n渐";
+        for (bytes, name) in [
+            (
+                responses_error_event("billing_error", message),
+                Some("error"),
+            ),
+            (chat_error_event("billing_error", None, message), None),
+        ] {
+            let mut seen = 0;
+            let mut decoder = crate::sse::Decoder::new(4096);
+            decoder.feed(&bytes, |event| {
+                seen += 1;
+                assert_eq!(event.name, name.map(str::as_bytes));
+                let data: Value = serde_json::from_slice(event.data).unwrap();
+                assert_eq!(data["type"].as_str(), name);
+                assert_eq!(data["error"]["message"], message);
+                assert_eq!(data["error"]["type"], "billing_error");
+            });
+            assert_eq!((seen, decoder.on_border()), (1, true));
+        }
     }
 }

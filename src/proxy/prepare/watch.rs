@@ -48,6 +48,8 @@ pub(super) fn watch(
     let ratio = seat
         .bytes_per_token_milli
         .unwrap_or(facts.bytes_per_token_milli);
+    let by_rule = view.caching.automatic().map(|rules| rules.min_tokens);
+    let min_tokens = facts.min_cache_tokens.or(by_rule);
     let dropped = dropped_thinking(model, body, view);
     let thread = short(&shared.hasher.keyed("thread", &thread_name(&seat, asking)));
     let app = app(shared, account, asking, body, view);
@@ -70,7 +72,7 @@ pub(super) fn watch(
                 CachePolicy::Fill | CachePolicy::DryRun => Some(plan::Policy::Fill),
             },
             rates: facts.rates,
-            min_tokens: facts.min_cache_tokens,
+            min_tokens,
             bytes_per_token_milli: ratio,
             now_ms,
         },
@@ -86,7 +88,9 @@ pub(super) fn watch(
         at: prepared.at,
         compared: prepared.compared,
         expected: Default::default(),
-        min_tokens: facts.min_cache_tokens,
+        min_tokens,
+        wire: view.wire,
+        automatic: view.caching.automatic(),
         bytes_per_token_milli: ratio,
         beside: seat.turn == 1 && &*seat.thread_id != "main",
         asked_native: view.diagnostics,

@@ -50,8 +50,6 @@ pub(super) const COLUMNS: &[&str] = &[
     "read",
     "write_5m",
     "write_1h",
-    "write_30m",
-    "write_12h",
     "output",
     "reasoning",
     "web_searches",
@@ -104,6 +102,8 @@ pub(super) const COLUMNS: &[&str] = &[
     "trail",
     "guard",
     "traceparent",
+    "write_30m",
+    "write_12h",
 ];
 
 /// The statement for [`bind`].
@@ -195,8 +195,6 @@ pub(super) fn bind(statement: &mut Statement<'_>, turn: &TurnRecord) -> rusqlite
         .known(usage.read)?
         .known(usage.write_5m)?
         .known(usage.write_1h)?
-        .known(usage.write_30m)?
-        .known(usage.write_12h)?
         .known(usage.output)?
         .known(usage.reasoning)?
         .known(usage.web_searches)?
@@ -226,13 +224,14 @@ pub(super) fn bind(statement: &mut Statement<'_>, turn: &TurnRecord) -> rusqlite
     cache::bind(&mut to, &turn.cache)?;
     guard::bind(&mut to, &turn.guard)?;
     to.put(&turn.traceparent)?;
+    to.known(usage.write_30m)?.known(usage.write_12h)?;
     Ok(())
 }
 
 /// Reads a row of [`select`].
 pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
     let mut from = Reader::new(row);
-    Ok(TurnRecord {
+    let mut turn = TurnRecord {
         id: Uuid::from_bytes(from.take()?),
         kind: from.word("kind", RequestKind::from_word)?,
         run_id: from.take()?,
@@ -267,8 +266,9 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
             read: from.known()?,
             write_5m: from.known()?,
             write_1h: from.known()?,
-            write_30m: from.known()?,
-            write_12h: from.known()?,
+            // They stand at the end, where later versions of the schema add their columns.
+            write_30m: None,
+            write_12h: None,
             output: from.known()?,
             reasoning: from.known()?,
             web_searches: from.known()?,
@@ -298,7 +298,10 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<TurnRecord> {
         cache: from.cache()?,
         guard: from.guard()?,
         traceparent: from.take()?,
-    })
+    };
+    turn.usage.write_30m = from.known()?;
+    turn.usage.write_12h = from.known()?;
+    Ok(turn)
 }
 
 /// Reads columns one after the other.

@@ -1,7 +1,7 @@
 //! The providers' tables, row by row.
 
 use super::*;
-use crate::usage::price::{NO_FAST_PRICE, NO_TIER_PRICE, NO_WRITE_LONG_PRICE};
+use crate::usage::price::{NO_FAST_PRICE, NO_TIER_PRICE};
 
 /// id, input, output, 5m write, 1h write, read (USD per million), minimum, fast, us: provider facts of 2026-11-29.
 type Row = (
@@ -149,9 +149,31 @@ fn other_providers_come_from_the_bundled_data() {
     assert_eq!(priced(&turn).pico().map(usd).as_deref(), Some("0.004"));
     turn.model = Some("gpt-5.4".into());
     assert_eq!(reason(&priced(&turn)), (NO_TIER_PRICE, None));
+    // Thirty minutes cost 1.25 of the input, twelve hours twice that; both in dearer tiers too.
+    let long = |short, long, uncached| {
+        let usage = Usage {
+            uncached: Some(uncached),
+            read: Some(0),
+            write_30m: Some(short),
+            write_12h: Some(long),
+            output: Some(0),
+            ..Usage::default()
+        };
+        priced(&answer("gpt-6-sol", usage)).pico().map(usd)
+    };
+    assert_eq!(long(1000, 0, 0).as_deref(), Some("0.0025"));
+    assert_eq!(long(0, 1000, 0).as_deref(), Some("0.005"));
+    assert_eq!(long(0, 1000, 272_000).as_deref(), Some("1.098"));
+    turn = answer("gpt-6-sol", usage(1000, 0, 0, 0, 0));
+    for (tier, cost) in [
+        (ServiceTier::Flex, "0.001"),
+        (ServiceTier::Ultrafast, "0.012"),
+    ] {
+        turn.tier = tier;
+        assert_eq!(priced(&turn).pico().map(usd).as_deref(), Some(cost));
+    }
+    // Elsewhere nobody has such a rule.
     let hour = answer("gpt-6-sol", usage(0, 0, 0, 1000, 0));
-    assert_eq!(
-        reason(&priced(&hour)),
-        (NO_WRITE_LONG_PRICE, Some(2_500_000_000))
-    );
+    let elsewhere = book.price("openrouter", &hour, None, NOV_29);
+    assert!(elsewhere.pico().is_none(), "{elsewhere:?}");
 }

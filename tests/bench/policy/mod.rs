@@ -100,6 +100,7 @@ async fn run(work: &Workload, marks: Marks, cache: CachePolicy) -> (Outcome, Out
         base: sim.base_url().parse().unwrap(),
         format: Format::Anthropic,
         price_provider: "anthropic".to_owned(),
+        dialect: prefixgate::provider::dialect::Dialect::default(),
     }];
     let gateway = Gateway::start_at(config, clock).await.unwrap();
     let mut threads = Vec::new();

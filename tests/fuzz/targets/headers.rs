@@ -15,6 +15,7 @@ fn upstreams() -> [Upstream; 2] {
         base: http::Uri::from_static(base),
         format,
         price_provider: name.into(),
+dialect: prefixgate::provider::dialect::Dialect::default(),
     })
 }
 

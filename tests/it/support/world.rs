@@ -86,6 +86,7 @@ impl World {
             base: sim.base_url().parse().unwrap(),
             format: Format::Anthropic,
             price_provider: "anthropic".to_owned(),
+            dialect: prefixgate::provider::dialect::Dialect::default(),
         }];
         config.prices = vec![PriceOverride {
             model: "test-sonnet".to_owned(),

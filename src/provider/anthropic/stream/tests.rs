@@ -636,7 +636,7 @@ fn everything_is_bounded() {
     assert_eq!(read(1), answer);
 
     let many: Vec<Value> = (0..300).map(|index| tool_start(index, "toolu_1")).collect();
-    let answer = read(Shape::Stream, &stream(&many));
+    let answer = super::tests::read(Shape::Stream, &stream(&many));
     assert_eq!(
         (answer.calls.len(), answer.warnings),
         (256, vec!["too_many_calls"])

@@ -2,7 +2,7 @@
 
 use super::Asking;
 use crate::guard::caps::Amounts;
-use crate::provider::view::{BlockKind, History, Ttl};
+use crate::provider::view::{BlockKind, History};
 use crate::proxy::Shared;
 use crate::run::Seat;
 use crate::trace::{Outcome, RequestKind, TurnRecord};
@@ -56,8 +56,8 @@ pub(super) fn price(
     let zero = Some(0);
     let (uncached, write_5m, write_1h) = match asking.writes {
         None => (Some(input), zero, zero),
-        Some(Ttl::M5) => (zero, Some(input), zero),
-        Some(Ttl::H1) => (zero, zero, Some(input)),
+        Some(ttl) if ttl.is_long() => (zero, zero, Some(input)),
+        Some(_) => (zero, Some(input), zero),
     };
     let metered = Metered {
         usage: Usage {

@@ -70,7 +70,7 @@ fn a_database_of_version_1_is_brought_up_to_date_and_its_rows_were_not_judged() 
             error,
             StoreError::Older {
                 found: 1,
-                known: 4,
+                known: 5,
                 ..
             }
         ),

@@ -426,6 +426,8 @@ fn any_turn() -> impl Strategy<Value = TurnRecord> {
                         read: counts[4],
                         write_5m: counts[5],
                         write_1h: counts[6],
+                        write_30m: counts[5],
+                        write_12h: counts[6],
                         output: counts[7],
                         reasoning: counts[8],
                         web_searches: counts[9],
