@@ -178,18 +178,27 @@ pub fn of_chat(body: &Json, strict: bool) -> Result<Vec<Declared>, OpenAiError> 
 /// # Errors
 /// 400 for an unknown type or another shape.
 pub fn of_responses(body: &Json, strict: bool) -> Result<Vec<Declared>, OpenAiError> {
-    let tools = validate::list(body, "", "tools")?.unwrap_or_default();
     let mut declared = Vec::new();
-    for (index, tool) in tools.iter().enumerate() {
-        one(
-            tool,
-            &format!("tools[{index}]"),
-            None,
-            strict,
-            &mut declared,
-        )?;
-    }
+    within(body, "", strict, &mut declared)?;
     Ok(declared)
+}
+
+/// The `tools` of a body, or of an item that brings more of them.
+///
+/// # Errors
+/// 400 for an unknown type or another shape.
+pub fn within(
+    holder: &Json,
+    at: &str,
+    strict: bool,
+    declared: &mut Vec<Declared>,
+) -> Result<(), OpenAiError> {
+    let tools = validate::list(holder, at, "tools")?.unwrap_or_default();
+    let at = validate::path(at, "tools");
+    for (index, tool) in tools.iter().enumerate() {
+        one(tool, &format!("{at}[{index}]"), None, strict, declared)?;
+    }
+    Ok(())
 }
 
 fn one(
