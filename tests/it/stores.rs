@@ -36,7 +36,10 @@ fn printed(args: &[&str], env: &[(&str, &str)]) -> String {
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{args:?}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
+    let text = String::from_utf8(output.stdout).unwrap();
+    // When it was asked.
+    let lines = text.lines().filter(|line| !line.contains("\"now\": "));
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 /// Tool calls and events as they stand in the file, without any code of the program.
@@ -114,14 +117,14 @@ async fn demo(engine: &ClickHouse) -> Gateway {
     let mut stuck = Agent::new("long-loop");
     (stuck.stuck, stuck.tool_turns) = (true, 15);
     stuck.run(&gateway.url()).await.unwrap_err();
-    let side_by_side = ["left", "right"].map(|run| {
-        play(&gateway, run, |agent| {
-            agent.app = run.to_owned();
-            agent.tool_turns = 4;
-        })
-    });
-    let [left, right] = side_by_side;
-    tokio::join!(left, right);
+    let short = |agent: &mut Agent| {
+        agent.app = agent.run.clone();
+        agent.tool_turns = 4;
+    };
+    tokio::join!(
+        play(&gateway, "left", short),
+        play(&gateway, "right", short)
+    );
     let gateway = delivered(gateway).await;
     sim.shutdown().await;
     gateway
