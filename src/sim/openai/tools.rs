@@ -30,6 +30,8 @@ pub enum Form {
     Function(Option<String>),
     /// With free text.
     Custom(Option<String>),
+    /// With a script that calls a shell: how Codex lets the newest models work.
+    Code(Option<String>),
     /// `local_shell_call`.
     LocalShell,
     /// `shell_call`.
@@ -72,6 +74,9 @@ impl Declared {
     }
 }
 
+/// The shell that scripts call.
+const SHELL_IN_CODE: &str = "exec_command";
+
 /// What a custom tool's input is called in the script.
 const INPUT: &str = "input";
 
@@ -108,6 +113,18 @@ fn function(
 
 fn custom(tool: &Json, at: &str, namespace: Option<&str>) -> Result<Declared, OpenAiError> {
     let name = validate::tool_name(tool, at)?;
+    let code = name == "exec"
+        && tool
+            .text_of("description")
+            .is_some_and(|about| about.contains("JavaScript") && about.contains(SHELL_IN_CODE));
+    if code {
+        return Ok(Declared {
+            known_as: SHELL_IN_CODE.to_owned(),
+            name,
+            form: Form::Code(namespace.map(str::to_owned)),
+            schema: CUSTOM_SCHEMA.to_owned(),
+        });
+    }
     let form = Form::Custom(namespace.map(str::to_owned));
     Ok(Declared::new(
         name,
@@ -236,6 +253,15 @@ pub fn custom_input(input: &str) -> String {
         .ok()
         .and_then(|input| input.text_of(INPUT))
         .unwrap_or_else(|| input.to_owned())
+}
+
+/// The script that a code tool is called with.
+#[must_use]
+pub fn code_input(input: &str) -> String {
+    format!(
+        "const result = await tools.{SHELL_IN_CODE}({{\"cmd\": {}}});\ntext(result);\n",
+        quote(&custom_input(input))
+    )
 }
 
 /// Reads `tool_choice`: the name of the tool that must be called, if one must; whether tools may be
