@@ -103,6 +103,7 @@ TURN_FACTS = [
     ("Outcome", "outcome"), ("Status", "status"), ("Stop reason", "stop_reason"), ("Error type", "error_type"), ("Error", "error_message"),
     ("Duration, ms", "round(duration_us / 1000)"), ("Time to first token, ms", "round(first_token_us / 1000)"), ("Overhead, us", "overhead_us"),
     ("Tokens: plain input", "uncached"), ("Tokens: read", "read"), ("Tokens: written for 5 minutes", "write_5m"), ("Tokens: written for 1 hour", "write_1h"),
+    ("Tokens: written for 30 minutes", "write_30m"), ("Tokens: written for 12 hours", "write_12h"),
     ("Tokens: output", "output"), ("Tokens: reasoning", "reasoning"),
     ("Cost, USD", "toDecimal128(cost_pico, 12) / 1000000000000"), ("Without a cache, USD", "toDecimal128(cost_no_cache_pico, 12) / 1000000000000"),
     ("Verdict", "verdict"), ("Reason", "verdict_reason"), ("First changed", "first_changed"), ("At character", "first_changed_offset"), ("What", "what"), ("Whose", "whose"),
@@ -180,7 +181,7 @@ ORDER BY tree.place""",
               f"""SELECT
   started AS time,
   sum(ifNull(read, 0)) AS "read",
-  sum(ifNull(write_5m, 0) + ifNull(write_1h, 0)) AS "written",
+  sum(ifNull(write_5m, 0) + ifNull(write_1h, 0) + ifNull(write_30m, 0) + ifNull(write_12h, 0)) AS "written",
   sum(ifNull(uncached, 0)) AS "plain"
 FROM turns
 WHERE {every(OF_RUN, COSTLY, OF_THREAD)}
@@ -387,8 +388,8 @@ FROM {summed('cost_pico', 'compared_pico', 'cost_no_cache_pico', 'lost_pico', 'p
 GROUP BY "Day"
 ORDER BY "Day" DESC""", columns[:6], height=10),
         lines("Input by kind", "Input tokens of each interval: read, written, and neither.",
-              over_time('ifNull(sum(s_read), 0) AS "read", ifNull(sum(s_write_5m), 0) + ifNull(sum(s_write_1h), 0) AS "written", ifNull(sum(s_uncached), 0) AS "plain"',
-                        ["read", "write_5m", "write_1h", "uncached"]), "short", stack=True, bars=True, height=10),
+              over_time('ifNull(sum(s_read), 0) AS "read", ifNull(sum(s_write_5m), 0) + ifNull(sum(s_write_1h), 0) + ifNull(sum(s_write_30m), 0) + ifNull(sum(s_write_12h), 0) AS "written", ifNull(sum(s_uncached), 0) AS "plain"',
+                        ["read", "write_5m", "write_1h", "write_30m", "write_12h", "uncached"]), "short", stack=True, bars=True, height=10),
         lines("With and without cache", "Cost of each interval, and what the same requests would have cost if nothing were cached.",
               over_time(f'{usd("sum(s_compared_pico)")} AS "paid", {usd("sum(s_cost_no_cache_pico)")} AS "without cache"', ["compared_pico", "cost_no_cache_pico"]),
               "currencyUSD", width=WIDTH),

@@ -17,10 +17,12 @@ FORWARDED = "outcome NOT IN ('refused', 'client_error')"
 IS_TURN = f"(kind = 'turn' AND attempt <= 1 AND {FORWARDED})"
 IS_ERROR = "(kind = 'turn' AND outcome NOT IN ('ok', 'client_abort'))"
 IS_BREAK = "(kind = 'turn' AND (ifNull(verdict, '') IN ('partial', 'miss') OR (isNotNull(verdict) AND ifNull(lost_tokens, 0) > 0)))"
-NOTHING_TOLD = "isNull(cost_pico) AND isNull(uncached) AND isNull(read) AND isNull(write_5m) AND isNull(write_1h) AND isNull(output)"
+NOTHING_TOLD = "isNull(cost_pico) AND isNull(uncached) AND isNull(read) AND isNull(write_5m) AND isNull(write_1h) AND isNull(write_30m) AND isNull(write_12h) AND isNull(output)"
 IS_BILLABLE = f"NOT ({NOTHING_TOLD} AND (outcome = 'upstream_error' AND ifNull(status, 0) >= 400 OR NOT {FORWARDED}))"
 WITHOUT_CACHE = "if(kind = 'keep_warm', toNullable(toUInt64(0)), cost_no_cache_pico)"
-PROMPT = "(toUInt128(uncached) + read + write_5m + write_1h)"
+# A provider tells one pair of lifetimes or the other.
+PROMPT = ("(toUInt128(uncached) + read + coalesce(toUInt128(write_5m) + write_1h + write_30m + write_12h,"
+          " toUInt128(write_5m) + write_1h, toUInt128(write_30m) + write_12h))")
 
 # A path in which places of the growing conversation are all one.
 PATH = r"if(startsWith(first_changed, 'messages['), replaceRegexpAll(first_changed, '\\[[0-9]+\\]', '[*]'), first_changed)"
@@ -65,6 +67,8 @@ MEASURES = {
     "read": ("read", "toUInt128(read)"),
     "write_5m": ("write_5m", "toUInt128(write_5m)"),
     "write_1h": ("write_1h", "toUInt128(write_1h)"),
+    "write_30m": ("write_30m", "toUInt128(write_30m)"),
+    "write_12h": ("write_12h", "toUInt128(write_12h)"),
     "output": ("output", "toUInt128(output)"),
     "prompt": ("prompt", f"ifNull({PROMPT}, 0)"),
     "prompt_read": ("prompt_read", f"if(isNull({PROMPT}), 0, ifNull(toUInt128(read), 0))"),

@@ -357,8 +357,10 @@ def loops_and_caps():
               [(happened("sum by (cap, scope) (increase(prefixgate_cap_refusals_total[$__rate_interval]))", "cap", "prefixgate_cap_refusals_total"), "{{cap}} {{scope}}")], bars=True, stack=True),
         lines("Shares of caps that were reached", "Runs and keys that came to a share of a cap for the first time, in per cent.",
               [(happened("sum by (cap, level) (increase(prefixgate_cap_levels_total[$__rate_interval]))", "cap", "prefixgate_cap_levels_total"), "{{cap}} {{level}} %")], bars=True, stack=True),
-        lines("Books of the caps", "Times that the shared books could not be reached, by gateway.",
-              [("sum by (instance) (increase(prefixgate_ledger_unavailable_total[$__rate_interval]))", "{{instance}}")], bars=True, steps=(GREEN, (1, RED))),
+        lines("Books of the caps", "Requests while Redis (caps.redis) did not answer, by gateway: refused, or decided on by the gateway's own books, as caps.redis_down says. Not booked: ended, and not in the shared books yet.",
+              [("sum by (instance) (increase(prefixgate_ledger_unavailable_total[$__rate_interval]))", "{{instance}} refused"),
+               ("sum by (instance) (increase(prefixgate_ledger_fallback_total[$__rate_interval]))", "{{instance}} own books"),
+               ("prefixgate_ledger_waiting", "{{instance}} not booked")], bars=True, steps=(GREEN, (1, RED))),
         lines("Alerts to webhooks", "Alerts that the gateways send by themselves, by what became of them.",
               [("sum by (result) (increase(prefixgate_alerts_total[$__rate_interval]))", "{{result}}")], bars=True, stack=True),
 
@@ -419,7 +421,8 @@ def gateway_health():
         row("Records"),
         lines("Written and lost", "Records a second into the gateways' own trace databases, and those that were lost, by reason.",
               [(rate("prefixgate_records_written_total"), "written"), (happened(rate("prefixgate_records_dropped_total", by="reason"), "reason", "prefixgate_records_dropped_total"), "lost {{reason}}")], "cps"),
-        lines("Remote stores", "1 when the store took the last delivery, 0 when not.", [("prefixgate_remote_up", "{{instance}} {{store}}")], "short", maximum=1),
+        lines("Remote stores", "1 when the store took the last delivery, 0 when not; for the books of the caps: 1 when they can be reached.",
+              [("prefixgate_remote_up", "{{instance}} {{store}}"), ("prefixgate_ledger_up", "{{instance}} caps")], "short", maximum=1),
         lines("Records that wait", "In the spool on disk, by store.", [("sum by (instance, store) (prefixgate_spool_records)", "{{instance}} {{store}}")]),
         lines("Spool in use", "Share of the bytes that the spool may take. At 1 records are lost.",
               [("prefixgate_spool_bytes / (prefixgate_spool_limit_bytes > 0)", "{{instance}} {{store}}")], "percentunit", maximum=1, steps=(GREEN, (0.5, YELLOW), (0.9, RED))),
@@ -429,7 +432,11 @@ def gateway_health():
               [(rate("prefixgate_spool_appended_total", by="store"), "{{store}} appended"), (rate("prefixgate_spool_delivered_total", by="store"), "{{store}} delivered"),
                (rate("prefixgate_remote_failures_total", by="store"), "{{store}} failures")], "cps"),
         lines("Records that never arrive", "By store and reason.",
-              [("sum by (store, reason) (increase(prefixgate_spool_dropped_total[$__rate_interval]))", "{{store}} {{reason}}")], bars=True, stack=True, width=WIDTH),
+              [("sum by (store, reason) (increase(prefixgate_spool_dropped_total[$__rate_interval]))", "{{store}} {{reason}}")], bars=True, stack=True),
+        lines("Spans", "Spans a second by what became of them, and posts that failed. Rejected ones are refused by a receiver that took the rest of their post; given up are those of runs that it did not take in time.",
+              [(rate("prefixgate_otlp_spans_total", by="result"), "{{result}}"), (rate("prefixgate_otlp_posts_total", 'result="failed"', by="signal"), "failed posts of {{signal}}")], "cps"),
+        lines("Captured content", "Turns a second whose content was written to disk, and those whose content was lost, by reason.",
+              [(rate("prefixgate_captured_turns_total"), "captured"), (happened(rate("prefixgate_capture_lost_total", by="reason"), "reason", "prefixgate_capture_lost_total"), "lost {{reason}}")], "cps"),
     ])
 
 

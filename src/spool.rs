@@ -48,6 +48,7 @@ pub use forward::{
 };
 pub use open::{open, open_at};
 pub use reader::{Claimed, Most, Reader};
+pub use set_aside::refusals;
 pub use state::{Monitor, Waiting};
 pub use status::{Status, status};
 pub use tools::{Requeued, discard, requeue};

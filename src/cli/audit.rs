@@ -1,7 +1,7 @@
 //! `prefixgate audit`: what broke the prompt cache and what that cost, what was written for nothing
 //! or twice, and whether the provider says the same.
 //!
-//! Of the trace database, or of request bodies in files.
+//! Of the trace database, of ClickHouse, or of request bodies in files.
 //!
 //! JSON is one object with a member for each section. Money in it is a decimal string and exact;
 //! unknown is `null`.
@@ -13,6 +13,8 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use jiff::tz::TimeZone;
 
+use super::EXIT_USAGE;
+use super::report::asked::Asked;
 use super::report::verdict::advice_of;
 use super::report::when::When;
 use super::report::{MAX_ROWS, now_ms, print, zone};
@@ -64,7 +66,7 @@ impl From<Group> for CulpritBy {
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Request bodies (JSON lines as `prefixgate replay` reads them) instead of the trace database
-    #[arg(value_name = "FILE", conflicts_with = "data_dir")]
+    #[arg(value_name = "FILE", conflicts_with_all = ["data_dir", "store", "clickhouse", "config"])]
     files: Vec<PathBuf>,
     /// What culprits are listed by
     #[arg(long, value_enum, default_value_t = Group::Culprit)]
@@ -72,9 +74,8 @@ pub struct Args {
     /// Only this run
     #[arg(long, value_name = "ID")]
     run: Option<String>,
-    /// Directory of the trace database
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    asked: Asked,
     /// Print JSON: one object
     #[arg(long)]
     json: bool,
@@ -162,17 +163,17 @@ fn word(by: CulpritBy) -> &'static str {
 /// Runs it.
 ///
 /// # Errors
-/// There is no trace database, or it cannot be read.
+/// There is no such store, or it cannot be read.
 pub fn main(args: Args) -> anyhow::Result<ExitCode> {
     if !args.files.is_empty() {
         return of_bodies(&args);
     }
-    let data_dir = args
-        .data_dir
-        .clone()
-        .unwrap_or_else(crate::config::default_data_dir);
-    let store = Sqlite::open_read(&data_dir)?;
-    print(&answer(&store, &args, now_ms())?)?;
+    if let Some(misuse) = args.asked.misuse() {
+        eprintln!("prefixgate audit: {misuse}");
+        return Ok(ExitCode::from(EXIT_USAGE));
+    }
+    let store = args.asked.open()?;
+    print(&answer(&*store, &args, now_ms())?)?;
     Ok(ExitCode::SUCCESS)
 }
 

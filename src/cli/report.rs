@@ -1,11 +1,11 @@
-//! `prefixgate report`: what the trace database knows, as a table or as JSON.
+//! `prefixgate report`: what the trace database (or ClickHouse) knows, as a table or as JSON.
 //!
 //! JSON is one array (of runs, requests, groups of spend, loops, caps, tools or contents), of savings one
 //! object. Money in it is a decimal string and exact; unknown is `null`.
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,11 +14,13 @@ use clap::ValueEnum;
 use jiff::tz::TimeZone;
 use uuid::Uuid;
 
+use self::asked::Asked;
 use self::verdict::Shown;
 use self::when::When;
 use super::EXIT_USAGE;
 use crate::store::{By, Filter, Questions, Sqlite, StoreError, Strikes, Totals};
 
+pub(super) mod asked;
 mod content;
 mod guard;
 pub(super) mod json;
@@ -90,9 +92,8 @@ pub struct Args {
     /// Content: only of the turns with this number
     #[arg(long, value_name = "N")]
     turn: Option<u32>,
-    /// Directory of the trace database
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    asked: Asked,
     /// Print JSON: one array
     #[arg(long)]
     json: bool,
@@ -126,12 +127,6 @@ pub(super) fn zone(name: &str) -> Result<TimeZone, String> {
 }
 
 impl Args {
-    fn data_dir(&self) -> PathBuf {
-        self.data_dir
-            .clone()
-            .unwrap_or_else(crate::config::default_data_dir)
-    }
-
     /// Flags that do not go with what is asked for.
     fn misuse(&self) -> Option<&'static str> {
         match self.what {
@@ -147,7 +142,7 @@ impl Args {
             what if what != What::Turns && self.all => {
                 Some("--all goes with `prefixgate report turns`")
             }
-            _ => None,
+            _ => self.asked.misuse(),
         }
     }
 }
@@ -155,14 +150,14 @@ impl Args {
 /// Runs it.
 ///
 /// # Errors
-/// There is no trace database, it cannot be read, or it knows no such run.
+/// There is no such store, it cannot be read, or it knows no such run.
 pub fn main(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(misuse) = args.misuse() {
         eprintln!("prefixgate report: {misuse}");
         return Ok(ExitCode::from(EXIT_USAGE));
     }
-    let store = Sqlite::open_read(&args.data_dir())?;
-    let text = answer(&store, &args, now_ms())?;
+    let store = args.asked.open()?;
+    let text = answer(&*store, &args, now_ms())?;
     print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -270,7 +265,7 @@ fn answer(store: &dyn Questions, args: &Args, now_ms: i64) -> anyhow::Result<Str
             if turns.is_empty() {
                 bail!("no turns of a run `{run}`: `prefixgate report runs` lists the runs");
             }
-            let found = content::find(&args.data_dir(), run, &turns, args.turn)?;
+            let found = content::find(&args.asked.data_dir(), run, &turns, args.turn)?;
             if args.json {
                 return content::json(&found);
             }

@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 
 use super::doctor;
 use super::reach::{self, Found};
-use crate::config::{Config, Environment, Options};
+use crate::config::{Config, Environment, GuardOptions, Options};
 use crate::server;
 
 /// Longest name of a run or an application; they are parts of a URL.
@@ -37,6 +37,8 @@ const EXIT_NOT_STARTED: u8 = 126;
 pub struct Args {
     #[command(flatten)]
     options: Options,
+    #[command(flatten)]
+    guards: GuardOptions,
     /// Name of the run; made up if not given
     #[arg(long, value_name = "NAME", value_parser = name)]
     run: Option<String>,
@@ -62,7 +64,8 @@ fn name(text: &str) -> Result<String, String> {
 ///
 /// # Errors
 /// A wrong configuration, or that no gateway can be started.
-pub fn main(args: Args) -> anyhow::Result<ExitCode> {
+pub fn main(mut args: Args) -> anyhow::Result<ExitCode> {
+    args.options.guards = std::mem::take(&mut args.guards);
     let config = Config::load(&args.options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -136,7 +139,18 @@ struct Gateway {
 impl Gateway {
     async fn find_or_start(options: &Options, mut config: Config) -> anyhow::Result<Self> {
         // What these flags ask for cannot be asked of a gateway that runs already.
-        let special = options.cache.is_some() || options.upstream.is_some();
+        let guards = &options.guards;
+        let special = [
+            &options.cache,
+            &options.upstream,
+            &options.clickhouse,
+            &options.otlp,
+            &guards.max_turns,
+            &guards.max_usd,
+            &guards.max_tokens,
+            &guards.loops,
+        ];
+        let special = special.into_iter().any(Option::is_some);
         let elsewhere = |running: &Option<PathBuf>| {
             options.data_dir.is_some() && running.as_ref() != Some(&config.data_dir)
         };

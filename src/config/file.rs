@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::{Problem, nearest, shown};
 use super::value::{AbsentCached, BaseUrl, CostBy, Count, Price, Size, Span, Usd, Value, Words};
-use super::{CachePolicy, Format, NativeDiagnostics, Threads};
+use super::{CacheKey, CachePolicy, Format, NativeDiagnostics, Threads, WebSockets};
 use crate::provider::view::Ttl;
 
 /// A value and where it stands.
@@ -184,6 +184,16 @@ section! {
 }
 
 section! {
+    /// `[openai]`
+    OpenAi {
+        /// Whether requests without a key by which they are routed to one cache get one.
+        prompt_cache_key: CacheKey,
+        /// What is done with the WebSocket mode of Responses.
+        websocket: WebSockets,
+    }
+}
+
+section! {
     /// `[store]`
     Store {
         /// Where the database lives.
@@ -259,6 +269,8 @@ pub struct File {
     pub cache: Cache,
     /// `[anthropic]`
     pub anthropic: Anthropic,
+    /// `[openai]`
+    pub openai: OpenAi,
     /// `[loops]`
     pub loops: Loops,
     /// `[caps]`
@@ -312,12 +324,13 @@ const UPSTREAM_KEYS: &[&str] = &[
 ];
 
 /// Every section with its keys, as messages and the documentation test need them.
-pub const SECTIONS: [(&str, &[&str]); 18] = [
+pub const SECTIONS: [(&str, &[&str]); 19] = [
     ("server", Server::KEYS),
     ("timeouts", Timeouts::KEYS),
     ("upstream", UPSTREAM_KEYS),
     ("cache", Cache::KEYS),
     ("anthropic", Anthropic::KEYS),
+    ("openai", OpenAi::KEYS),
     ("loops", Loops::KEYS),
     ("caps", guards::CAPS_KEYS),
     ("app", guards::APP_KEYS),
@@ -343,8 +356,8 @@ fn places() -> impl Iterator<Item = (String, &'static str)> {
     })
 }
 
-/// Names that people try and that are no near misses: section (or `*`), typed key, what to do.
-const HINTS: [(&str, &str, &str); 17] = [
+/// Names that people try and that are no near misses: section or its first word, typed key, what to do.
+const HINTS: [(&str, &str, &str); 19] = [
     (
         "server",
         "port",
@@ -380,6 +393,8 @@ const HINTS: [(&str, &str, &str); 17] = [
     ),
     ("loops", "policy", "did you mean `action`?"),
     ("loops", "enabled", "use `action` with \"off\" or \"warn\""),
+    ("caps.key", "usd", "did you mean `usd_per_day`?"),
+    ("caps.key", "tokens", "did you mean `tokens_per_day`?"),
     ("caps", "max_turns", "did you mean `turns` in [caps.run]?"),
     ("caps", "max_usd", "did you mean `usd` in [caps.run]?"),
     ("caps", "max_tokens", "did you mean `tokens` in [caps.run]?"),
@@ -436,6 +451,7 @@ impl File {
                 "upstream" => self.read_upstreams(reader, table),
                 "cache" => self.cache = Cache::read(reader, section, table),
                 "anthropic" => self.anthropic = Anthropic::read(reader, section, table),
+                "openai" => self.openai = OpenAi::read(reader, section, table),
                 "loops" => self.loops = Loops::read(reader, section, table),
                 "caps" => self.read_caps(reader, table),
                 "app" => {
@@ -533,7 +549,7 @@ impl Reader<'_> {
         let section = path.split('.').next().unwrap_or(path);
         let hint = HINTS
             .iter()
-            .find(|(of, name, _)| *of == section && *name == typed);
+            .find(|(of, name, _)| (*of == section || *of == path) && *name == typed);
         let elsewhere = || places().find(|(_, key)| *key == typed);
         let advice = if let Some((_, _, advice)) = hint {
             (*advice).to_owned()

@@ -91,6 +91,24 @@ pub enum Threads {
     Replay,
 }
 
+/// What to do with requests that have no `prompt_cache_key`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CacheKey {
+    /// Nothing.
+    Pass,
+    /// Give them one, by their tools and system prompt.
+    Add,
+}
+
+/// What to do with the WebSocket mode of Responses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WebSockets {
+    /// Pass it through and read along.
+    Pass,
+    /// Refuse the upgrade, upon which clients go on with plain requests.
+    Refuse,
+}
+
 /// Where a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
@@ -159,6 +177,10 @@ pub struct Config {
     pub keep_warm_max_micro_usd: u64,
     /// Provider-held conversations.
     pub threads: Threads,
+    /// Requests without a key by which they are routed to one cache.
+    pub cache_key: CacheKey,
+    /// The WebSocket mode of Responses.
+    pub websockets: WebSockets,
     /// What is done about loops.
     pub loops: Policy,
     /// Caps.
@@ -238,6 +260,8 @@ impl Config {
             warm_first: Duration::ZERO,
             keep_warm_max_micro_usd: 0,
             threads: Threads::Pass,
+            cache_key: CacheKey::Pass,
+            websockets: WebSockets::Pass,
             loops: Policy::default(),
             caps: Caps::default(),
             apps: Apps::new(),

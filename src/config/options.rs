@@ -34,13 +34,12 @@ pub struct Options {
     /// OpenTelemetry collector or backend to send spans to: base URL of OTLP over HTTP (or PREFIXGATE_OTLP)
     #[arg(long, value_name = "URL")]
     pub otlp: Option<String>,
-    /// Flags that only `serve` has.
+    /// Flags of `serve` and `run`.
     #[arg(skip)]
     pub guards: GuardOptions,
 }
 
-/// The flags for caps and loops, of the command that serves for good: what they say would hold for
-/// one run of the others only.
+/// The flags for caps and loops, of the commands that traffic goes through.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct GuardOptions {
     /// Answered turns that a run may have (or PREFIXGATE_MAX_TURNS)

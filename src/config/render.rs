@@ -142,6 +142,9 @@ impl Config {
             Price::spelled(self.keep_warm_max_micro_usd),
         );
         add("anthropic", "threads", quoted(self.threads.word()));
+        let key = quoted(self.cache_key.word());
+        add("openai", "prompt_cache_key", key);
+        add("openai", "websocket", quoted(self.websockets.word()));
         guards::settings(self, &mut add);
         add(
             "store",

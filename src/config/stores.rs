@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rustls_pki_types::CertificateDer;
+
 /// `[clickhouse]`: the trace store that several gateways share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClickHouse {
@@ -26,9 +28,14 @@ pub struct ClickHouse {
     pub batch_wait: Duration,
     /// The server gathers inserts of several gateways into one part, and answers when it is written.
     pub async_insert: bool,
+    /// Certificates that are trusted beside the compiled-in roots: those of `tls.extra_ca`.
+    pub extra_ca: Vec<CertificateDer<'static>>,
 }
 
 impl ClickHouse {
+    /// Longest retention in days: the dates of the server's TTL end in 2106, and wrap around.
+    pub const MAX_RETENTION_DAYS: u32 = 18_250;
+
     /// The defaults for a server.
     #[must_use]
     pub fn at(url: String) -> Self {
@@ -43,6 +50,7 @@ impl ClickHouse {
             batch_bytes: 16 << 20,
             batch_wait: Duration::from_secs(2),
             async_insert: false,
+            extra_ca: Vec::new(),
         }
     }
 }

@@ -87,17 +87,17 @@ fn every_error_says_where_what_and_how() {
         (
             "[upstream.anthropic]\napi_key = \"sk\"",
             "f.toml:2: unknown key `api_key` in [upstream.anthropic]; keys are not configured: the client's own are \
-             passed on (known keys: url, format, prices)",
+             passed on (known keys: profile, url, format, prices, ask_usage, cached_beside, reasoning_beside, absent_cached, writes, cost, cache_step, cache_min, cache_ttl)",
         ),
         (
             "[cahce]",
             "f.toml:1: unknown section [cahce]; did you mean [cache]? (known sections: server, timeouts, upstream, \
-             cache, anthropic, loops, caps, app, alerts, webhook, store, clickhouse, otlp, spool, capture, metrics, tls, price)",
+             cache, anthropic, openai, loops, caps, app, alerts, webhook, store, clickhouse, otlp, spool, capture, metrics, tls, price)",
         ),
         (
             "lisen = \"127.0.0.1:1\"",
             "f.toml:1: unknown key `lisen`; did you mean `listen` in [server]? (known sections: server, timeouts, \
-             upstream, cache, anthropic, loops, caps, app, alerts, webhook, store, clickhouse, otlp, spool, capture, metrics, tls, price)",
+             upstream, cache, anthropic, openai, loops, caps, app, alerts, webhook, store, clickhouse, otlp, spool, capture, metrics, tls, price)",
         ),
         (
             "cache = \"fill\"",
@@ -500,16 +500,22 @@ fn the_full_file_shows_every_setting() {
         },
     );
     for upstream in &file.upstreams {
-        assert_eq!(
-            upstream.section.typed,
-            file::Upstream::KEYS,
-            "{}",
-            upstream.name
-        );
+        let all = file::Upstream::KEYS;
+        let shown = match upstream.name.as_str() {
+            "eu" => all,
+            _ => &["url", "format", "prices"][..],
+        };
+        assert_eq!(upstream.section.typed, shown, "{}", upstream.name);
     }
-    add("upstream", &["NAME.url", "NAME.format", "NAME.prices"]);
+    let keys = file::Upstream::KEYS.iter();
+    let keys: Vec<String> = keys.map(|key| format!("NAME.{key}")).collect();
+    add(
+        "upstream",
+        &keys.iter().map(String::as_str).collect::<Vec<_>>(),
+    );
     add("cache", &file.cache.typed);
     add("anthropic", &file.anthropic.typed);
+    add("openai", &file.openai.typed);
     guards::shown_in(&file, &mut add);
     add("store", &file.store.typed);
     stores::shown_in(&file, &mut add);

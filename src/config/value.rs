@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::Uri;
 use toml::de::DeValue;
 
-use super::{CachePolicy, Format, NativeDiagnostics, Threads};
+use super::{CacheKey, CachePolicy, Format, NativeDiagnostics, Threads, WebSockets};
 use crate::provider::view::Ttl;
 
 /// A kind of value.
@@ -214,6 +214,8 @@ macro_rules! choice {
 
 choice!(CachePolicy, "off" => CachePolicy::Off, "dry-run" => CachePolicy::DryRun, "fill" => CachePolicy::Fill, "replace" => CachePolicy::Replace);
 choice!(NativeDiagnostics, "pass" => NativeDiagnostics::Pass, "request" => NativeDiagnostics::Request);
+choice!(CacheKey, "pass" => CacheKey::Pass, "add" => CacheKey::Add);
+choice!(WebSockets, "pass" => WebSockets::Pass, "refuse" => WebSockets::Refuse);
 choice!(Threads, "pass" => Threads::Pass, "replay" => Threads::Replay);
 choice!(Format, "anthropic" => Format::Anthropic, "openai" => Format::OpenAi, "opaque" => Format::Opaque);
 

@@ -49,12 +49,14 @@ use crate::clock::Clock;
 use crate::config::{Otlp, Upstream};
 use crate::proxy::upstream::UpstreamClient;
 use crate::trace::Entry;
+use crate::trace::metrics::OtlpStats;
 
 mod attr;
 mod backends;
 mod meter;
 mod naming;
 mod post;
+mod probe;
 mod span;
 mod tree;
 
@@ -63,6 +65,7 @@ pub use backends::{BACKENDS, Backend};
 pub use meter::MAX_SERIES;
 pub use naming::{Naming, Provider};
 pub use post::Failure;
+pub use probe::{Fault, Probe, probe};
 pub use tree::{CLIENT_RUNS, CLIENT_TURNS, HELD_ATTEMPTS, OPEN_SPANS, spans};
 
 use attr::nanos;
@@ -86,15 +89,34 @@ pub struct Counts {
     pub rejected: AtomicU64,
     /// Spans of runs and of failed attempts that were given up.
     pub given_up: AtomicU64,
-    /// Posts that failed, spans and metrics alike.
+    /// Posts of spans that arrived.
+    pub posts: AtomicU64,
+    /// Posts of spans that failed; what was in them is posted again, unless it was given up.
     pub failures: AtomicU64,
     /// Posts of metrics that arrived.
     pub metrics: AtomicU64,
+    /// Posts of metrics that failed; the next one says it all again.
+    pub metrics_failures: AtomicU64,
 }
 
 impl Counts {
     fn add(counter: &AtomicU64, n: usize) {
         counter.fetch_add(n as u64, Ordering::Relaxed);
+    }
+
+    /// As of now, for the metrics.
+    #[must_use]
+    pub fn stats(&self) -> OtlpStats {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        OtlpStats {
+            sent: of(&self.spans),
+            rejected: of(&self.rejected),
+            given_up: of(&self.given_up),
+            posts: of(&self.posts),
+            failed_posts: of(&self.failures),
+            metric_posts: of(&self.metrics),
+            failed_metric_posts: of(&self.metrics_failures),
+        }
     }
 }
 
@@ -254,6 +276,7 @@ impl Exporter {
                 let rejected = usize::try_from(taken.rejected)
                     .unwrap_or(usize::MAX)
                     .min(count);
+                Counts::add(&self.counts.posts, 1);
                 Counts::add(&self.counts.spans, count - rejected);
                 Counts::add(&self.counts.rejected, rejected);
                 self.heard(&taken, "spans", now);
@@ -288,7 +311,7 @@ impl Exporter {
                 self.heard(&taken, "data points", now);
             }
             Err(failure) => {
-                Counts::add(&self.counts.failures, 1);
+                Counts::add(&self.counts.metrics_failures, 1);
                 if self.may_log(now) {
                     tracing::warn!(error = %failure, "metrics were not taken; the next ones hold them too");
                 }

@@ -1,7 +1,7 @@
 //! Calls of tools and their results, paired as a request shows them.
 //!
 //! Two calls are the same when they name the same tool and their inputs are equal but for white
-//! space between tokens. Two results are the same when their contents are; a string and a list of
+//! space between tokens of JSON. Two results are the same when their contents are; a string and a list of
 //! one text block with that string are one content, since clients go from one spelling to the other.
 //!
 //! A result belongs to the call with its id. Where an id stands for several calls (small models
@@ -55,7 +55,7 @@ impl Call {
         let compact = block.compact && matches!(written, Cow::Borrowed(same) if same == input);
         Some(Self {
             tool,
-            key: pair(tool, hash_of_json(&written, compact)),
+            key: pair(tool, hash_of_input(&written, compact)),
             target,
         })
     }
@@ -71,7 +71,7 @@ impl Call {
         } else {
             &call.input[..]
         };
-        let mut key = pair(tool, hash_of_json(input, false));
+        let mut key = pair(tool, hash_of_input(input, false));
         // Of an input that was cut, the length is what is left of the rest.
         if call.input_bytes > call.input.len() as u64 {
             key = pair(key, call.input_bytes);
@@ -145,6 +145,16 @@ pub(super) fn pair(one: u64, other: u64) -> u64 {
     both[..8].copy_from_slice(&one.to_le_bytes());
     both[8..].copy_from_slice(&other.to_le_bytes());
     xxh3_64(&both)
+}
+
+/// Hash of an input. What is no JSON is a text of its own kind (a patch, a script), in which white
+/// space may matter.
+fn hash_of_input(input: &[u8], compact: bool) -> u64 {
+    let begin = input.iter().find(|byte| !byte.is_ascii_whitespace());
+    match begin {
+        Some(b'{' | b'[') => hash_of_json(input, compact),
+        _ => xxh3_64(input),
+    }
 }
 
 /// Hash of a JSON value without the white space between its tokens.

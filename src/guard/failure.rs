@@ -8,11 +8,14 @@
 //! - it begins (after white space and colours, whatever the case) with an error's own opening:
 //!   `error:`, `error[E1]:`, `error executing`, the name of an exception and a colon, `Traceback`,
 //!   `fatal:`, `panic:`, `<tool_use_error>`, `HTTP` and a status of 400 to 599, a word for an errno
-//!   such as `ENOENT`, or in capitals `ERROR`;
+//!   such as `ENOENT`, in capitals `ERROR`, or with what Codex says of a call that it refuses
+//!   (`apply_patch verification failed`, `unsupported call:`, November 2026);
 //! - it is one line that ends as the messages of shells and of the C library do (`: No such file or
 //!   directory`);
 //! - a line states an exit code other than 0 (`Exit code: 1`, `Process exited with code 1`), or a
-//!   member of JSON does (`"returncode": 1`); of several statements the last one counts;
+//!   member of JSON does (`"returncode": 1`), also inside of `"metadata"`; of several statements the
+//!   last one counts. Blocks with `stdout`, `stderr` and an `outcome`, which the shell of the
+//!   Responses API has, are read as such a text;
 //! - it is a JSON object (or a list of them) with `"success": false`, `"isError": true`,
 //!   `"status": "error"`, or an `"error"` that says something.
 
@@ -142,25 +145,62 @@ fn texts(raw: &[u8], into: &mut Vec<u8>) -> Result<(), &'static str> {
             continue;
         }
         blocks += 1;
-        let mut first = true;
+        let (mut first, mut exit) = (true, None);
         while let Some(key) = walk.key(&mut first)? {
-            let of_text = key.as_ref() == b"text" && walk.peek()? == b'"';
-            let value = inside(walk.skip()?.of(raw));
-            if !of_text {
-                continue;
+            let is_text = walk.peek()? == b'"';
+            let value = walk.skip()?.of(raw);
+            match key.as_ref() {
+                b"text" | b"stdout" | b"stderr" if is_text => add_text(inside(value), into),
+                b"outcome" if !is_text => exit = outcome(value),
+                _ => {}
             }
-            if !into.is_empty() {
-                into.extend_from_slice(b"\\n");
-            }
-            if value.len() <= READ_HEAD + READ_TAIL {
-                into.extend_from_slice(value);
-            } else {
-                into.extend_from_slice(&value[..READ_HEAD]);
-                into.extend_from_slice(&value[value.len() - READ_TAIL..]);
-            }
+        }
+        if let Some(code) = exit {
+            add_text(format!("Exit code: {code}").as_bytes(), into);
         }
     }
     Ok(())
+}
+
+fn add_text(value: &[u8], into: &mut Vec<u8>) {
+    if value.is_empty() {
+        return;
+    }
+    if !into.is_empty() {
+        into.extend_from_slice(b"\\n");
+    }
+    if value.len() <= READ_HEAD + READ_TAIL {
+        into.extend_from_slice(value);
+    } else {
+        into.extend_from_slice(&value[..READ_HEAD]);
+        into.extend_from_slice(&value[value.len() - READ_TAIL..]);
+    }
+}
+
+/// The exit code that the outcome of a shell's command says; a command that took too long has the
+/// one that timeout(1) gives.
+fn outcome(value: &[u8]) -> Option<i64> {
+    const TIMED_OUT: i64 = 124;
+    let mut exit = None;
+    let mut timed_out = false;
+    let mut read = || -> Result<(), &'static str> {
+        let mut walk = Walker::new(value)?;
+        let mut first = true;
+        if !walk.enter(b'{')? {
+            return Ok(());
+        }
+        while let Some(key) = walk.key(&mut first)? {
+            let said = walk.skip()?.of(value);
+            match key.as_ref() {
+                b"exit_code" => exit = number(said),
+                b"type" => timed_out = said == b"\"timeout\"",
+                _ => {}
+            }
+        }
+        Ok(())
+    };
+    read().ok()?;
+    exit.or(timed_out.then_some(TIMED_OUT))
 }
 
 /// The error that an escaped text reports.
@@ -259,7 +299,12 @@ fn opens_as_error(text: &str) -> bool {
         let start = text.as_bytes().get(..words.len());
         start.is_some_and(|start| start.eq_ignore_ascii_case(words.as_bytes()))
     };
-    const OPENINGS: [&str; 9] = [
+    const OPENINGS: [&str; 14] = [
+        "apply_patch verification failed",
+        "exec_command failed",
+        "failed to parse function arguments",
+        "unsupported call: ",
+        "write_stdin failed",
         "traceback (most recent call last)",
         "<tool_use_error>",
         "fatal:",
@@ -424,10 +469,14 @@ fn json_members(text: &[u8], exit: &mut Option<i64>) -> Result<bool, &'static st
                 const NOTHING: [&[u8]; 6] = [b"null", b"false", b"\"\"", b"[]", b"{}", b"0"];
                 !NOTHING.iter().any(|nothing| rest.starts_with(nothing))
             }
-            b"returncode" | b"return_code" | b"exit_code" | b"exitCode" => {
-                let text = String::from_utf8_lossy(&rest[..rest.len().min(20)]);
-                *exit = leading_number(&text).map(|(code, _)| code).or(*exit);
+            key if is_exit(key) => {
+                *exit = number(rest).or(*exit);
                 false
+            }
+            b"metadata" if rest.starts_with(b"{") => {
+                let value = walk.skip()?.of(text);
+                *exit = exit_in(value).or(*exit);
+                continue;
             }
             _ => false,
         };
@@ -437,6 +486,32 @@ fn json_members(text: &[u8], exit: &mut Option<i64>) -> Result<bool, &'static st
         walk.skip()?;
     }
     Ok(false)
+}
+
+fn is_exit(key: &[u8]) -> bool {
+    matches!(
+        key,
+        b"returncode" | b"return_code" | b"exit_code" | b"exitCode"
+    )
+}
+
+fn number(text: &[u8]) -> Option<i64> {
+    let text = String::from_utf8_lossy(&text[..text.len().min(20)]);
+    leading_number(&text).map(|(code, _)| code)
+}
+
+/// The exit code among the members of an object.
+fn exit_in(object: &[u8]) -> Option<i64> {
+    let mut walk = Walker::new(object).ok()?;
+    walk.enter(b'{').ok()?;
+    let (mut first, mut exit) = (true, None);
+    while let Some(key) = walk.key(&mut first).ok()? {
+        let value = walk.skip().ok()?.of(object);
+        if is_exit(&key) {
+            exit = number(value);
+        }
+    }
+    exit
 }
 
 /// The last exit code among the members of JSON at the end of a text.

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::splice::Splice;
 use super::verdict::{Reason, Status, Verdict, Whose};
 use crate::provider::view::{DIAGNOSIS_NONE, Diagnosis, History, RequestView};
+use crate::provider::wire::Wire;
 
 /// Longest id of an answer that is put into a question, in bytes.
 const MAX_ID_BYTES: usize = 128;
@@ -23,12 +24,18 @@ pub fn ask(view: &RequestView, previous: Option<&str>) -> Option<Splice> {
     let spelling = view.question?;
     // A request names its model, so a member follows, and the comma behind the question is right.
     view.model.as_ref()?;
-    if view.uneditable.is_some() || view.history != History::Whole {
+    let held = match view.history {
+        History::Whole => false,
+        // A Messages thread shows nothing of it later; any answer of Responses may be gone on from.
+        History::Opened => view.wire == Wire::Messages,
+        History::Continues(_) => true,
+    };
+    if view.uneditable.is_some() || held {
         return None;
     }
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
     let insert = match previous {
-        None => [spelling.before, spelling.nothing, spelling.after].concat(),
+        None => [spelling.before, spelling.nothing?, spelling.after].concat(),
         Some(id) if (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(plain) => {
             [spelling.before, b"\"", id.as_bytes(), b"\"", spelling.after].concat()
         }
@@ -78,7 +85,10 @@ pub fn agrees(native: Diagnosis, compared: bool, changed: bool, verdict: &Verdic
         Reason::Tools => same(native, Diagnosis::Tools),
         Reason::System => same(native, Diagnosis::System),
         Reason::Messages => same(native, Diagnosis::Messages),
-        Reason::Parameter => Some(native == Diagnosis::Unavailable),
+        Reason::Parameter => Some(matches!(
+            native,
+            Diagnosis::Unavailable | Diagnosis::Setting
+        )),
         // "Model" stands for all that separates whole caches, the speed among it.
         Reason::Beta => Some(matches!(native, Diagnosis::Unavailable | Diagnosis::Model)),
         // "It was all there": a difference that the provider names contradicts that.
@@ -96,7 +106,9 @@ pub fn agrees(native: Diagnosis, compared: bool, changed: bool, verdict: &Verdic
 
 /// "Unavailable" beside a verdict that names a level is no contradiction: it may mean just that.
 fn same(native: Diagnosis, ours: Diagnosis) -> Option<bool> {
-    (native != Diagnosis::Unavailable).then_some(native == ours)
+    let in_input = matches!(ours, Diagnosis::System | Diagnosis::Messages);
+    let equal = native == ours || (native == Diagnosis::Input && in_input);
+    (native != Diagnosis::Unavailable).then_some(equal)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::text;
+use crate::usage::pico_from_json_usd;
 
 /// Longest word (id, model, type ...) that is kept; the rest is cut on a character border.
 pub const MAX_WORD_BYTES: usize = 512;
@@ -66,6 +67,17 @@ impl<'de> Visitor<'de> for CountVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Count, A::Error> {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(Count(None))
+    }
+}
+
+/// An amount in USD, in picodollars. Anything but a number that is not negative is unknown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Dollars(pub Option<u64>);
+
+impl<'de> Deserialize<'de> for Dollars {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = <&'de RawValue>::deserialize(deserializer)?;
+        Ok(Self(pico_from_json_usd(raw.get())))
     }
 }
 

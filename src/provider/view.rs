@@ -280,10 +280,19 @@ impl MarkerSpelling {
 pub struct QuestionSpelling {
     /// What goes before the id of the answer to compare with, up to where its quotes would open.
     pub before: &'static [u8],
-    /// What stands for the id where there is no earlier answer.
-    pub nothing: &'static [u8],
+    /// What stands for the id where there is no earlier answer; `None` where nothing is asked then.
+    pub nothing: Option<&'static [u8]>,
     /// What goes behind it, the comma to the next member included.
     pub after: &'static [u8],
+}
+
+/// An edit by which a stream is asked for its tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UsageQuestion {
+    /// What it replaces; empty where it is only put in.
+    pub at: Span,
+    /// What goes there.
+    pub text: &'static str,
 }
 
 /// How a wire format spells a text block that stands behind other blocks of a message.
@@ -390,6 +399,12 @@ pub struct RequestView {
     /// How to ask the provider why its cache missed; `None` where the wire format cannot, or the
     /// body already has that member, whatever it says.
     pub question: Option<&'static QuestionSpelling>,
+    /// How a key is written by which requests are routed to one cache: what goes before it, as the
+    /// first member of a request that has further ones, and behind it. `None` where the format has
+    /// none, or the request has one.
+    pub routing_key: Option<(&'static str, &'static str)>,
+    /// How to ask a stream for its tokens; `None` where it tells them anyway, or was asked.
+    pub ask_usage: Option<UsageQuestion>,
     /// Why the provider would refuse this request with an output limit of nothing, which is how a
     /// prefix is kept in its cache; a stable word. Asking for a stream is no reason here.
     pub no_prewarm: Option<&'static str>,
@@ -498,6 +513,10 @@ pub enum Diagnosis {
     System,
     /// The conversation differs first.
     Messages,
+    /// The system prompt or the conversation differs first.
+    Input,
+    /// A setting beside the prompt is another one.
+    Setting,
     /// It cannot say; what differs may be a setting beside the prompt.
     Unavailable,
     /// It compared nothing: the answer to compare with is not known, or it was not ready, or the
@@ -515,6 +534,8 @@ pub struct Answer {
     /// Tokens of the whole prompt, where the provider gives them as one count. It may be known where
     /// the kinds in `metered` are not.
     pub prompt_tokens: Option<u64>,
+    /// What the provider says that the answer cost, in pico-USD.
+    pub cost_pico: Option<u64>,
     /// Why the model stopped, in the provider's word.
     pub stop_reason: Option<String>,
     /// For a refusal: its category in the provider's word (some categories are billed, some are not).

@@ -3,7 +3,7 @@
 use super::anthropic;
 use super::json::Fault;
 use super::openai;
-use super::view::{Block, DeclaredTools, RequestView};
+use super::view::{Block, DeclaredTools, Diagnosis, RequestView};
 
 /// The format of a turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -58,6 +58,15 @@ impl Wire {
         match self {
             Self::Messages | Self::Chat => format!("messages[{place}]"),
             Self::Responses => format!("input[{place}]"),
+        }
+    }
+
+    /// What a word of the provider's own diagnosis means.
+    #[must_use]
+    pub fn meaning(self, word: &str) -> Diagnosis {
+        match self {
+            Self::Messages => anthropic::diagnosis::meaning(word),
+            Self::Chat | Self::Responses => openai::diagnosis::meaning(word),
         }
     }
 

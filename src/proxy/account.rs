@@ -93,6 +93,8 @@ struct Open {
     headers: Vec<(&'static HeaderName, HeaderValue)>,
     /// What is known of its model, once it has been priced.
     facts: Option<Option<ModelFacts>>,
+    /// The upstream was asked for the tokens, and the client did not ask.
+    asked_usage: bool,
     /// Its content, where that is captured.
     captured: Option<Box<Holding>>,
 }
@@ -151,6 +153,7 @@ impl Account {
             declared: None,
             headers: Vec::new(),
             facts: None,
+            asked_usage: false,
             captured: None,
         };
         Self {
@@ -208,9 +211,24 @@ impl Account {
     /// Our breakpoints were refused, and the client's own bytes go out.
     pub fn sent_untouched(&mut self) {
         let now_ms = self.shared.clock.utc_ms();
-        if let Some(watched) = self.open.as_mut().and_then(|open| open.watched.as_mut()) {
+        let Some(open) = &mut self.open else { return };
+        open.asked_usage = false;
+        if let Some(watched) = &mut open.watched {
             watched.sent_untouched(&self.shared, now_ms);
         }
+    }
+
+    /// The upstream is asked for the tokens, though the client did not ask.
+    pub fn asks_usage(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.asked_usage = true;
+        }
+    }
+
+    /// See [`Self::asks_usage`].
+    #[must_use]
+    pub fn asked_usage(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.asked_usage)
     }
 
     /// The head of a good answer has arrived.

@@ -14,8 +14,9 @@ use crate::prompt_cache::helpers::{self, Saving};
 use crate::prompt_cache::shadow::{Expected, Levels, Look, Outcome as Found};
 use crate::prompt_cache::trail::{self, Mark, Past, Trail};
 use crate::prompt_cache::verdict::{Facts, Reason, judge, unread_pico};
-use crate::provider::anthropic::{self, diagnosis::meaning};
+use crate::provider::anthropic;
 use crate::provider::view::{Answer, Automatic, Ttl};
+use crate::provider::wire::Wire;
 use crate::proxy::keep_warm::{Held, Resumed};
 use crate::trace::TurnRecord;
 use crate::usage::{Metered, Rates, Usage};
@@ -50,6 +51,8 @@ pub struct Watched {
     pub min_tokens: Option<u32>,
     /// Bytes per token in thousandths.
     pub bytes_per_token_milli: u32,
+    /// Format of the request.
+    pub wire: Wire,
     /// The rules of a cache that needs no breakpoints.
     pub automatic: Option<Automatic>,
     /// It opens a thread beside others of its run.
@@ -332,7 +335,10 @@ impl Watched {
                     excerpt.before = shared.redactor.clean(&excerpt.before);
                     excerpt.after = shared.redactor.clean(&excerpt.after);
                 }
-                let native = record.native_diagnosis.as_deref().map(meaning);
+                let native = record
+                    .native_diagnosis
+                    .as_deref()
+                    .map(|word| self.wire.meaning(word));
                 let changed = self.compared.change.is_some();
                 cache.native_agrees = native.and_then(|native| {
                     diagnosis::agrees(native, self.names_previous, changed, &verdict)

@@ -18,6 +18,7 @@ pub mod ping;
 pub mod prepare;
 pub mod refusal;
 pub mod route;
+pub mod swallow;
 pub mod tee;
 mod tunnel;
 pub mod upstream;
@@ -28,7 +29,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, TRAILER,
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderValue,
+    TRAILER,
 };
 use http::{Method, Request, Response, StatusCode, Version, request};
 use hyper::body::Incoming;
@@ -42,6 +44,7 @@ use self::intake::{Budget, IntakeError};
 use self::prepare::{Asking, Prepared};
 use self::refusal::Refusal;
 use self::route::{Route, RouteError, Router};
+use self::swallow::Swallow;
 use self::tee::{Reading, Tee};
 use self::upstream::{Clients, SendBody, UpstreamClient};
 use self::warm::Entry;
@@ -49,6 +52,7 @@ use crate::clock::Clock;
 use crate::config::{Config, Threads};
 use crate::prompt_cache::chain::Hasher;
 use crate::prompt_cache::engine::{Engine, News};
+use crate::provider::dialect::Counting;
 use crate::provider::reader::{Limits, Reader, Shape};
 use crate::provider::wire::Wire;
 use crate::provider::{anthropic, decode};
@@ -240,6 +244,7 @@ pub async fn serve(
             credential,
             lowered: &labels.limits,
             wire,
+            dialect: &upstream.dialect,
         };
         let mut prepared = prepare::prepare(&shared, &mut account, &asking, &taken.bytes);
         if let Some(record) = account.record() {
@@ -299,7 +304,7 @@ pub async fn serve(
         .is_some_and(|r| r.method == Method::HEAD.as_str());
     match sent.and_then(|answer| not_switched(&upstream.name, answer)) {
         Ok(answer) => {
-            let read = (turn && !method_is_head).then_some(wire);
+            let read = (turn && !method_is_head).then_some((wire, upstream.dialect.counting));
             pass_on(&shared, account, answer, read, unframed)
         }
         Err((refusal, outcome)) => refuse(account, refusal, outcome, wire),
@@ -492,8 +497,8 @@ async fn send_turn(
         tracing::warn!(
             run = &*seat.run_id,
             thread = &*seat.thread_id,
-            "the upstream refused a request with added breakpoints; it was sent again as the client wrote it, \
-             and no more are added in this thread"
+            "the upstream refused a request with edits of ours (breakpoints, a question for the tokens); it was sent \
+             again as the client wrote it, and no more are made in this thread"
         );
     }
     Ok(answer)
@@ -537,7 +542,7 @@ fn pass_on(
     shared: &Shared,
     mut account: Account,
     answer: Response<Incoming>,
-    read: Option<Wire>,
+    read: Option<(Wire, Counting)>,
     unframed: bool,
 ) -> Response<ReplyBody> {
     let (mut parts, body) = answer.into_parts();
@@ -547,10 +552,10 @@ fn pass_on(
     if let Some(record) = account.record() {
         record.head_us = Some(head_us);
         record.status = Some(parts.status.as_u16());
-        let id = parts
-            .headers
-            .get("request-id")
-            .and_then(|v| v.to_str().ok());
+        let ids = ["request-id", "x-request-id"];
+        let id = ids
+            .iter()
+            .find_map(|name| parts.headers.get(*name)?.to_str().ok());
         record.request_id = id.map(|id| crate::text::prefix(id, 128).to_owned());
     }
     if parts.status.is_success() {
@@ -563,15 +568,16 @@ fn pass_on(
         account.finish(End::Complete, None);
         return Response::from_parts(parts, ReplyBody::empty());
     }
-    let reading = read.and_then(|wire| reading(&parts.headers, parts.status, wire, &mut account));
+    let reading =
+        read.and_then(|read| reading(&mut parts.headers, parts.status, read, &mut account));
     let tee = Tee::new(body, account, reading, shared.config.idle_timeout, unframed);
     Response::from_parts(parts, ReplyBody::Tee(Box::new(tee)))
 }
 
 fn reading(
-    headers: &HeaderMap,
+    headers: &mut HeaderMap,
     status: StatusCode,
-    wire: Wire,
+    (wire, counting): (Wire, Counting),
     account: &mut Account,
 ) -> Option<Reading> {
     let text = |name| {
@@ -596,8 +602,14 @@ fn reading(
         }
         decoder
     };
+    let swallow = (stream && decoder.is_none() && account.asked_usage()).then(Swallow::default);
+    if swallow.is_some() {
+        // Less goes on than is announced.
+        headers.remove(CONTENT_LENGTH);
+    }
     Some(Reading {
-        reader: Reader::new(wire, shape, Limits::default()),
+        reader: Reader::new(wire, shape, Limits::default()).counting(counting),
+        swallow,
         wire,
         decoder,
         stream,

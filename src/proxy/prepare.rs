@@ -8,16 +8,18 @@ use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 
 use super::Shared;
-use super::account::Account;
+use super::account::{Account, hex};
 use super::guard::caps::{self, Asked};
 use super::guard::{hint, loops, loops::Stop};
+use crate::config::CacheKey;
 use crate::guard::caps::Limits;
 use crate::prompt_cache::chain::Hash;
 use crate::prompt_cache::engine::News;
 use crate::prompt_cache::helpers::tool_order;
-use crate::prompt_cache::splice;
+use crate::prompt_cache::splice::{self, Splice};
 use crate::provider::decode;
-use crate::provider::view::{History, RequestView, Ttl};
+use crate::provider::dialect::Dialect;
+use crate::provider::view::{Caching, History, RequestView, Ttl};
 use crate::provider::wire::Wire;
 use crate::trace::Inspection;
 
@@ -59,6 +61,19 @@ pub struct Asking<'a> {
     pub lowered: &'a Limits,
     /// Format of the body.
     pub wire: Wire,
+    /// How its upstream speaks it.
+    pub dialect: &'a Dialect,
+}
+
+impl Asking<'_> {
+    /// Looks at a body as its upstream would.
+    fn view(&self, body: &[u8]) -> Result<RequestView, &'static str> {
+        let mut view = self.wire.view(body)?;
+        if let (Some(rules), Caching::Automatic(_)) = (self.dialect.caching, view.caching) {
+            view.caching = Caching::Automatic(rules);
+        }
+        Ok(view)
+    }
 }
 
 /// Looks at a body, finds its place and plans its breakpoints. Never fails: what cannot be read
@@ -120,7 +135,7 @@ pub fn prepare(
             let hinted = hint::written(&decoded, &view, &hints);
             // From here on the request is the one with the texts in it.
             if let Some(hinted) = hinted
-                && let Ok(seen) = asking.wire.view(&hinted)
+                && let Ok(seen) = asking.view(&hinted)
             {
                 account.moved(|blocks| hint::shifted(blocks, &view, &hints));
                 chain = shared.hasher.chain(&hinted, &seen, &scope);
@@ -129,7 +144,8 @@ pub fn prepare(
             }
         }
     }
-    let sent = watch::watch(
+    let root = chain.root;
+    let mut sent = watch::watch(
         shared,
         account,
         asking,
@@ -138,6 +154,10 @@ pub fn prepare(
         chain,
         client_order,
     );
+    ask_usage(account, asking, &view, &mut sent.splices);
+    if shared.config.cache_key == CacheKey::Add {
+        route_to_one_cache(account, &view, root, &mut sent.splices);
+    }
     account.set_ttl(common_ttl(&view, &sent.placed));
     let writes = longest_ttl(&view, &sent.placed);
     let len = decoded.len();
@@ -149,6 +169,48 @@ pub fn prepare(
         prepared.pieces = splice::apply(&decoded, &sent.splices);
     }
     prepared
+}
+
+/// Has a Chat stream tell its tokens where the client did not ask for them.
+fn ask_usage(
+    account: &mut Account,
+    asking: &Asking<'_>,
+    view: &RequestView,
+    splices: &mut Vec<Splice>,
+) {
+    let off = account.seat().is_none_or(|seat| seat.insertion_off);
+    let Some(question) = view.ask_usage.filter(|_| asking.dialect.ask_usage && !off) else {
+        return;
+    };
+    let before = splices.partition_point(|splice| splice.at <= question.at.start);
+    let splice = Splice {
+        at: question.at.start,
+        remove: question.at.len(),
+        insert: Bytes::from_static(question.text.as_bytes()),
+    };
+    splices.insert(before, splice);
+    account.asks_usage();
+}
+
+/// Gives a request a key by which it is routed to the cache of those with its tools and system
+/// prompt.
+fn route_to_one_cache(
+    account: &Account,
+    view: &RequestView,
+    root: Hash,
+    splices: &mut Vec<Splice>,
+) {
+    let off = account.seat().is_none_or(|seat| seat.insertion_off);
+    let editable = view.uneditable.is_none() && !off;
+    let Some((before, after)) = view.routing_key.filter(|_| editable) else {
+        return;
+    };
+    let splice = Splice {
+        at: view.object_start,
+        remove: 0,
+        insert: Bytes::from(format!("{before}prefixgate-{}{after}", hex(&root[..12]))),
+    };
+    splices.insert(0, splice);
 }
 
 /// What the request has to ask of the books, if anything limits it.
@@ -198,7 +260,7 @@ fn look(
     if decoded.len() > limit {
         return Err("too_large");
     }
-    let view = asking.wire.view(&decoded)?;
+    let view = asking.view(&decoded)?;
     Ok((decoded, view))
 }
 

@@ -14,6 +14,12 @@ pub const BILLING: &str = "billing_error";
 /// SDKs really sleep as long as they are told to.
 const MAX_RETRY_AFTER_S: u64 = 60;
 
+/// What `retry-after` says of a wait in milliseconds, in seconds.
+#[must_use]
+pub fn retry_after_s(after_ms: u64) -> u64 {
+    after_ms.div_ceil(1_000).clamp(1, MAX_RETRY_AFTER_S)
+}
+
 /// An answer of our own.
 #[derive(Debug, Clone)]
 pub struct Refusal {
@@ -109,7 +115,7 @@ impl Refusal {
             response.headers_mut().insert("x-should-retry", value);
         }
         if let Some(after_ms) = self.after_ms {
-            let seconds = after_ms.div_ceil(1_000).clamp(1, MAX_RETRY_AFTER_S);
+            let seconds = retry_after_s(after_ms);
             response.headers_mut().insert(RETRY_AFTER, seconds.into());
         }
         response

@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
 use super::account::{Account, End};
+use super::swallow::Swallow;
 use crate::provider::decode;
 use crate::provider::reader::Reader;
 use crate::provider::wire::Wire;
@@ -42,6 +43,8 @@ pub struct Reading {
     pub decoder: Option<decode::Decoder>,
     /// The answer is a stream that has a terminal event.
     pub stream: bool,
+    /// Takes out what the client did not ask for.
+    pub swallow: Option<Swallow>,
 }
 
 /// Frames of one burst. hyper hands a chunked body over one chunk at a time, from another task, and
@@ -161,7 +164,10 @@ impl Tee {
     /// Length as the upstream announced it.
     #[must_use]
     pub fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        match self.reading.as_ref().and_then(|r| r.swallow.as_ref()) {
+            Some(_) => SizeHint::default(),
+            None => self.inner.size_hint(),
+        }
     }
 
     /// The next frame.
@@ -209,12 +215,40 @@ impl Tee {
                         self.account.captured_bytes(data);
                         self.read(data);
                     }
-                    self.held.push(frame);
+                    self.hold(frame);
                 }
-                Poll::Ready(Some(Err(error))) => self.ended = Some(Err(error)),
-                Poll::Ready(None) => self.ended = Some(Ok(())),
+                Poll::Ready(Some(Err(error))) => {
+                    self.hold_rest();
+                    self.ended = Some(Err(error));
+                }
+                Poll::Ready(None) => {
+                    self.hold_rest();
+                    self.ended = Some(Ok(()));
+                }
                 Poll::Pending => break,
             }
+        }
+    }
+
+    /// Lets a frame, or what is to go on of it, join the burst.
+    fn hold(&mut self, frame: Frame<Bytes>) {
+        let swallow = self.reading.as_mut().and_then(|r| r.swallow.as_mut());
+        match (swallow, frame.data_ref()) {
+            (Some(swallow), Some(data)) => {
+                let data = swallow.pass(data);
+                if !data.is_empty() {
+                    self.held.push(Frame::data(data));
+                }
+            }
+            _ => self.held.push(frame),
+        }
+    }
+
+    /// What was held back of an event that has no end.
+    fn hold_rest(&mut self) {
+        let swallow = self.reading.as_mut().and_then(|r| r.swallow.as_mut());
+        if let Some(rest) = swallow.map(Swallow::rest).filter(|rest| !rest.is_empty()) {
+            self.held.push(Frame::data(rest));
         }
     }
 

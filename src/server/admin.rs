@@ -17,14 +17,14 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::{ACCEPT_PAUSE, HEAD_TIMEOUT, remotes as stores};
+use crate::config::RedisDown;
 use crate::export::prometheus;
 use crate::proxy::Shared;
-use crate::spool::Progress;
 
 pub(super) async fn serve(
     listener: TcpListener,
     shared: Arc<Shared>,
-    remotes: Arc<[Progress]>,
+    remotes: stores::View,
     proxy: SocketAddr,
     stopped: watch::Receiver<bool>,
 ) {
@@ -56,7 +56,7 @@ pub(super) async fn serve(
 fn answer(
     request: &Request<Incoming>,
     shared: &Shared,
-    remotes: &[Progress],
+    remotes: &stores::View,
     proxy: SocketAddr,
     draining: bool,
 ) -> Response<Full<Bytes>> {
@@ -78,9 +78,18 @@ fn answer(
             let gauge = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
             let recorder = &shared.recorder;
             m.records(recorder.written(), |reason| recorder.dropped_for(reason));
-            for progress in remotes {
+            for progress in &*remotes.progress {
                 let limit = shared.config.spool.max_bytes;
                 m.remote(progress.store(), &stores::stats(progress, limit));
+            }
+            if let Some(counts) = &remotes.otlp {
+                m.otlp(&counts.stats());
+            }
+            if let Some(capture) = &shared.capture {
+                m.capture(capture);
+            }
+            if let Some(stats) = shared.guards.ledger.stats() {
+                m.ledger(&stats);
             }
             m.threads.set(gauge(shared.registry.threads() as u64));
             match prometheus::render(m) {
@@ -105,12 +114,44 @@ fn answer(
             "text/plain",
             "draining\n".into(),
         ),
-        "/readyz" => text_response(StatusCode::OK, "text/plain", "ready\n".into()),
+        "/readyz" => {
+            let text = format!("ready\n{}", beside(shared, remotes));
+            text_response(StatusCode::OK, "text/plain", text)
+        }
         _ => {
             let text = "there is /metrics, /healthz and /readyz\n";
             text_response(StatusCode::NOT_FOUND, "text/plain", text.into())
         }
     }
+}
+
+/// How what the gateway works with stands, a line each. None of it makes a gateway unready: another
+/// one of the same settings would have the same trouble.
+fn beside(shared: &Shared, remotes: &stores::View) -> String {
+    let mut text = String::new();
+    if let Some(ledger) = shared.guards.ledger.stats() {
+        text += match (ledger.up, shared.config.caps.redis_down) {
+            (true, _) => "caps.redis: answers\n",
+            (false, RedisDown::Local) => {
+                "caps.redis: does not answer; requests go by the books of this gateway\n"
+            }
+            (false, RedisDown::Refuse) => {
+                "caps.redis: does not answer; requests with caps are refused\n"
+            }
+        };
+    }
+    for progress in &*remotes.progress {
+        let view = progress.view();
+        let store = progress.store();
+        text += &match view.down_since_ms {
+            None => format!("{store}: takes records\n"),
+            Some(_) => format!(
+                "{store}: takes no records; {} wait on disk\n",
+                view.waiting.records
+            ),
+        };
+    }
+    text
 }
 
 fn is_address(host: &str) -> bool {

@@ -202,7 +202,7 @@ impl Gateway {
         let admin_task = tokio::spawn(admin::serve(
             admin_listener,
             shared.clone(),
-            remotes.progress.clone(),
+            remotes.view.clone(),
             proxy,
             stopped,
         ));

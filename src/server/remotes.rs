@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
 use crate::config::{Config, SpoolFull};
-use crate::export::otlp::Exporter;
+use crate::export::otlp::{Counts, Exporter};
 use crate::proxy::upstream::UpstreamClient;
 use crate::spool::{
     self, Batch, Deliver, Failure, Forwarder, Full, Hooks, Limits, Most, Progress, Reader, Reason,
@@ -91,13 +91,22 @@ pub(super) fn open(
     Ok((outlets, spools))
 }
 
-/// How the stores stand.
+/// The tasks that empty the spools.
 #[derive(Debug)]
 pub(super) struct Remotes {
     forwarders: Vec<Forwarder>,
     telling: Option<JoinHandle<()>>,
+    /// How the stores stand.
+    pub(super) view: View,
+}
+
+/// How the stores stand. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct View {
     /// How each of them goes.
     pub(super) progress: Arc<[Progress]>,
+    /// What became of spans.
+    pub(super) otlp: Option<Arc<Counts>>,
 }
 
 /// Begins to empty the spools. `client` posts spans.
@@ -113,6 +122,7 @@ pub(super) fn start(
         ..Hooks::default()
     };
     let mut forwarders = Vec::new();
+    let mut counts = None;
     if let (Some(reader), Some(store)) = (spools.clickhouse, &config.clickhouse) {
         let settings = Settings {
             store: CLICKHOUSE.to_owned(),
@@ -143,6 +153,7 @@ pub(super) fn start(
             client,
             clock.clone(),
         );
+        counts = Some(exporter.counts());
         let spans = Spans {
             exporter,
             clock: clock.clone(),
@@ -154,10 +165,14 @@ pub(super) fn start(
         let limit = config.spool.max_bytes;
         tokio::spawn(tell(progress.clone(), alerts.clone(), limit, clock.clone()))
     });
+    let view = View {
+        progress,
+        otlp: counts,
+    };
     Remotes {
         forwarders,
         telling,
-        progress,
+        view,
     }
 }
 

@@ -320,7 +320,8 @@ fn fail(kind: Option<&str>, request_id: &str, steps: &mut Vec<Step>) -> bool {
 }
 
 /// A text in at least [`PIECES`] pieces (if it is long enough), cut between characters.
-fn pieces(text: &str) -> Vec<&str> {
+#[must_use]
+pub fn pieces(text: &str) -> Vec<&str> {
     let size = text.len().div_ceil(PIECES).clamp(1, MAX_PIECE);
     let mut out = Vec::new();
     let mut rest = text;

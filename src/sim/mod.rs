@@ -1,10 +1,11 @@
-//! The simulated provider: Anthropic Messages with its real caching rules, strict, on a real socket.
+//! The simulated provider: Anthropic Messages with its real caching rules, strict, on a real socket;
+//! and OpenAI's formats beside it (see `openai`).
 //!
 //! Used by the demo, the tests and the benches. It is written from the provider's documentation and
 //! shares no code with the engine, so that it can contradict it. What the model says is driven by
 //! words in the user's text (see [`script`]), which works the same through a proxy.
 //!
-//! Not simulated: server-side tools, context editing, compaction, fallbacks, files; rate limits are
+//! Not simulated on the Messages side: server-side tools, context editing, compaction, fallbacks, files; rate limits are
 //! shown in headers and never enforced.
 
 use std::io;
@@ -32,6 +33,7 @@ mod head;
 mod json;
 mod markers;
 mod models;
+mod openai;
 mod options;
 mod prompt;
 mod provider;
@@ -48,6 +50,7 @@ mod wire_tests;
 
 pub use cache::{Counting, Tokens};
 pub use clock::{Clock, ManualClock};
+pub use openai::Tokens as OpenAiTokens;
 pub use options::{Fault, Options};
 pub use record::{End, Recorded};
 
@@ -69,13 +72,14 @@ impl Sim {
         let listener = std::net::TcpListener::bind(options.listen)?;
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
+        let (stop, stopped) = watch::channel(false);
         let shared = Arc::new(wire::Shared {
+            stopped: stopped.clone(),
             recorder: record::Recorder::new(options.record_requests, options.record_bytes),
             fault: RwLock::new(options.fault.clone()),
             addr: listener.local_addr()?,
             provider: provider::Provider::new(options),
         });
-        let (stop, stopped) = watch::channel(false);
         let task = runtime.spawn(wire::serve(listener, Arc::clone(&shared), stopped));
         Ok(Self { shared, stop, task })
     }
@@ -114,14 +118,19 @@ impl Sim {
         self.shared.recorder.clear();
     }
 
-    /// Forgets the whole prompt cache, as a provider may at any time.
+    /// Forgets the whole prompt cache of both sides, as a provider may at any time.
     pub fn evict_cache(&self) {
-        self.shared.provider.state().cache.clear();
+        let mut state = self.shared.provider.state();
+        state.cache.clear();
+        state.openai.cache.clear();
     }
 
-    /// Forgets all held conversations, as a provider may at any time.
+    /// Forgets all held conversations and stored responses, as a provider may at any time.
     pub fn evict_threads(&self) {
-        self.shared.provider.state().threads.clear();
+        let mut state = self.shared.provider.state();
+        state.threads.clear();
+        state.openai.held.clear();
+        state.openai.fingerprints.clear();
     }
 
     /// Changes the fault of all later answers.

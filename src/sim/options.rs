@@ -35,6 +35,8 @@ pub struct Options {
     pub inject_any: bool,
     /// Answer diagnostics as "still pending", as the API does now and then.
     pub diagnostics_pending: bool,
+    /// How long models before gpt-5.6 keep a prefix after its last use.
+    pub openai_keep: Duration,
     /// Directory of `hello.txt` and `missing.txt` in scripted reads.
     pub workdir: String,
     /// Fault of all answers of the model; can be changed while it runs.
@@ -57,6 +59,7 @@ impl Default for Options {
             compress: false,
             inject_any: false,
             diagnostics_pending: false,
+            openai_keep: Duration::from_secs(600),
             workdir: ".".to_owned(),
             fault: Fault::default(),
         }

@@ -50,6 +50,8 @@ pub struct State {
     pub fingerprints: Fingerprints,
     /// Batches.
     pub batches: Batches,
+    /// What the OpenAI side remembers.
+    pub openai: super::openai::State,
     attempts: HashMap<String, u32>,
     windows: HashMap<String, Window>,
     minute: u64,
@@ -410,7 +412,7 @@ impl Provider {
     }
 
     /// The failure of this attempt, if one is left to happen.
-    fn failure(
+    pub fn failure(
         &self,
         always: Option<&str>,
         scripted: &[(Injection, String)],
@@ -445,6 +447,11 @@ impl Provider {
                 .fingerprints
                 .store(id, ready.scope.clone(), fingerprint);
         }
+    }
+
+    /// A credential's use in the running minute, as far as it is counted.
+    pub fn window(&self, scope: &str) -> Window {
+        self.state().windows.get(scope).copied().unwrap_or_default()
     }
 
     /// Counts a request against its credential's minute.

@@ -31,7 +31,7 @@ pub struct Recorded {
     pub peer: Option<SocketAddr>,
     /// `HTTP/1.1` or `HTTP/2.0`.
     pub version: String,
-    /// Method.
+    /// Method; `WEBSOCKET` for a message on an upgraded connection.
     pub method: String,
     /// Path and query, as sent.
     pub target: String,
@@ -49,6 +49,8 @@ pub struct Recorded {
     pub message_id: Option<String>,
     /// Input tokens by kind, for answers of the model.
     pub tokens: Option<Tokens>,
+    /// Input tokens by kind, for answers of the model on the OpenAI side.
+    pub openai: Option<super::openai::Tokens>,
     /// How the answer ended.
     pub end: End,
 }

@@ -23,6 +23,7 @@ use super::failure::Failure;
 use super::head::Head;
 use super::json::quote;
 use super::models::{self, MODELS, Model};
+use super::openai::{self, OpenAiError};
 use super::options::Fault;
 use super::provider::{MAX_BODY, Provider, Ready, Window, decode, json};
 use super::record::{End, Recorded, Recorder};
@@ -46,6 +47,8 @@ pub struct Shared {
     pub fault: RwLock<Fault>,
     /// Where it listens.
     pub addr: SocketAddr,
+    /// Turns true when it stops.
+    pub stopped: watch::Receiver<bool>,
 }
 
 /// The connection is to break without an answer.
@@ -81,7 +84,7 @@ async fn connection(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>) {
     });
     // A connection that breaks is a client's business here.
     let _ = auto::Builder::new(TokioExecutor::new())
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection_with_upgrades(TokioIo::new(stream), service)
         .await;
 }
 
@@ -104,10 +107,12 @@ impl Drop for Open<'_> {
 async fn handle(
     shared: &Arc<Shared>,
     peer: SocketAddr,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> Result<Response<SimBody>, NoAnswer> {
+    let upgrade = openai::wants_upgrade(&request).then(|| hyper::upgrade::on(&mut request));
     let (parts, body) = request.into_parts();
     let path = parts.uri.path().to_owned();
+    let openai = openai::speaks(&path, &parts.headers);
     let limit = if path.contains("/batches") {
         MAX_BATCH_BODY
     } else {
@@ -144,23 +149,30 @@ async fn handle(
         seq,
         at_ms,
         request_id: &request_id,
+        openai,
     };
-    let outcome = match arrived {
-        Arrived::Broken => return Err(NoAnswer),
-        Arrived::TooLarge => Err(ApiError::new(413, "Request exceeds the maximum size")),
-        Arrived::Whole => exchange.route(&parts.method, &path, &bytes).await,
+    let response = match (arrived, upgrade) {
+        (Arrived::Broken, _) => return Err(NoAnswer),
+        (Arrived::Whole, Some(upgrade)) => Some(exchange.openai_socket(upgrade)),
+        (Arrived::Whole, None) if openai => {
+            let query = parts.uri.query().unwrap_or_default();
+            exchange.openai(&parts.method, &path, query, &bytes).await
+        }
+        (arrived, _) => {
+            let outcome = match arrived {
+                Arrived::Whole => exchange.route(&parts.method, &path, &bytes).await,
+                _ => Err(ApiError::new(413, "Request exceeds the maximum size")),
+            };
+            outcome.unwrap_or_else(|error| Some(exchange.refuse(&error)))
+        }
     };
     open.armed = false;
-    match outcome {
-        Ok(Some(response)) => Ok(response),
-        Ok(None) => {
-            shared
-                .recorder
-                .update(seq, |request| request.end = End::Fault);
-            Err(NoAnswer)
-        }
-        Err(error) => Ok(exchange.refuse(&error)),
-    }
+    response.ok_or_else(|| {
+        shared
+            .recorder
+            .update(seq, |request| request.end = End::Fault);
+        NoAnswer
+    })
 }
 
 enum Arrived {
@@ -185,12 +197,38 @@ async fn collect(mut body: Incoming, limit: usize) -> (Bytes, Arrived) {
     (out.freeze(), Arrived::Whole)
 }
 
-struct Exchange<'a> {
-    shared: &'a Arc<Shared>,
-    headers: &'a HeaderMap,
-    seq: u64,
-    at_ms: u64,
-    request_id: &'a str,
+/// One request that is being answered.
+pub struct Exchange<'a> {
+    /// What the connection has.
+    pub shared: &'a Arc<Shared>,
+    /// The request's headers.
+    pub headers: &'a HeaderMap,
+    /// Its number.
+    pub seq: u64,
+    /// When it was complete, in Unix milliseconds.
+    pub at_ms: u64,
+    /// The id of its answer.
+    pub request_id: &'a str,
+    /// It belongs to the OpenAI side.
+    pub openai: bool,
+}
+
+/// An answer of the model that goes out.
+pub struct Outgoing {
+    /// How it is written.
+    pub shape: Shape,
+    /// The failure at or after its head, with its name.
+    pub failure: Option<(Failure, String)>,
+    /// What goes wrong with its body.
+    pub fault: Fault,
+}
+
+/// How an answer is written.
+pub enum Shape {
+    /// As a stream.
+    Stream(Vec<Step>),
+    /// As one document.
+    Document(String),
 }
 
 /// `None` means that the connection breaks without an answer.
@@ -264,12 +302,7 @@ impl Exchange<'_> {
     async fn messages(&self, body: &Bytes) -> Outcome {
         let provider = &self.shared.provider;
         let (head, body) = self.read(body, MAX_BODY)?;
-        let fault = self
-            .shared
-            .fault
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let fault = self.fault();
         let mut ready = provider.answer(
             &head,
             &body,
@@ -278,20 +311,8 @@ impl Exchange<'_> {
             self.at_ms,
         )?;
         drop(body);
-        let delay = std::time::Duration::from_millis(ready.delay_ms) + provider.options.head_delay;
-        if !delay.is_zero() {
-            tokio::time::sleep(delay).await;
-        }
-        match ready.failure.as_ref().map(|(failure, _)| failure) {
-            Some(Failure::Drop) => return Ok(None),
-            Some(Failure::Stall) => std::future::pending().await,
-            Some(Failure::Html) => {
-                let mut response = self.plain("text/html", "<html>bad gateway</html>".to_owned());
-                *response.status_mut() = StatusCode::BAD_GATEWAY;
-                self.note(502, None);
-                return Ok(Some(response));
-            }
-            _ => {}
+        if let Some(end) = self.hold_back(ready.delay_ms, &ready.failure).await {
+            return Ok(end);
         }
         provider.begin(&mut ready);
         let window = provider.used(&head.scope, Some(ready.answer.tokens), ready.answer.output);
@@ -303,7 +324,40 @@ impl Exchange<'_> {
         Ok(Some(self.write(ready, fault, window)))
     }
 
-    /// Puts an answer on the wire.
+    /// The fault that holds now.
+    pub fn fault(&self) -> Fault {
+        self.shared
+            .fault
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Waits as the script says. `Some` when that is already the end: an answer, or a break.
+    pub async fn hold_back(
+        &self,
+        delay_ms: u64,
+        failure: &Option<(Failure, String)>,
+    ) -> Option<Option<Response<SimBody>>> {
+        let delay =
+            std::time::Duration::from_millis(delay_ms) + self.shared.provider.options.head_delay;
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        match failure.as_ref().map(|(failure, _)| failure) {
+            Some(Failure::Drop) => Some(None),
+            Some(Failure::Stall) => std::future::pending().await,
+            Some(Failure::Html) => {
+                let mut response = self.plain("text/html", "<html>bad gateway</html>".to_owned());
+                *response.status_mut() = StatusCode::BAD_GATEWAY;
+                self.note(502, None);
+                Some(Some(response))
+            }
+            _ => None,
+        }
+    }
+
+    /// Puts an answer of the Messages side on the wire.
     fn write(&self, ready: Ready, fault: Fault, window: Window) -> Response<SimBody> {
         let Ready {
             answer,
@@ -312,6 +366,41 @@ impl Exchange<'_> {
             claim,
             ..
         } = ready;
+        let shape = if stream {
+            let inside = match &failure {
+                Some((Failure::Inside, kind)) => Some(kind.as_str()),
+                _ => None,
+            };
+            Shape::Stream(answer.stream(inside, self.request_id))
+        } else {
+            Shape::Document(answer.json())
+        };
+        let outgoing = Outgoing {
+            shape,
+            failure,
+            fault,
+        };
+        let mut response = self.send(outgoing, move |end| {
+            // The server may keep or lose a half-delivered turn; this one loses it.
+            if end == End::Whole {
+                claim.settle(&answer.id, &answer);
+            }
+        });
+        self.rate_limits(response.headers_mut(), window);
+        response
+    }
+
+    /// Puts an answer on the wire; `on_end` learns how it ended.
+    pub fn send(
+        &self,
+        outgoing: Outgoing,
+        on_end: impl FnOnce(End) + Send + 'static,
+    ) -> Response<SimBody> {
+        let Outgoing {
+            shape,
+            failure,
+            fault,
+        } = outgoing;
         let options = &self.shared.provider.options;
         let accepts = self
             .headers
@@ -327,6 +416,7 @@ impl Exchange<'_> {
             Some((Failure::Inside, kind)) => Some(kind.as_str()),
             _ => None,
         };
+        let stream = matches!(shape, Shape::Stream(_));
         let faulty = fault != Fault::default();
         let mut manner = Manner {
             step_delay: options.event_delay,
@@ -334,46 +424,38 @@ impl Exchange<'_> {
             gzip: compress && stream && !broken,
             sized: !stream,
         };
-        let document = if stream { String::new() } else { answer.json() };
-        let steps = if stream {
-            answer.stream(inside, self.request_id)
-        } else {
-            Vec::new()
-        };
         let shared = Arc::clone(self.shared);
         let seq = self.seq;
         let on_end = move |end: End| {
-            // The server may keep or lose a half-delivered turn; this one loses it.
-            if end == End::Whole {
-                claim.settle(&answer.id, &answer);
-            }
+            on_end(end);
             shared.recorder.update(seq, |request| request.end = end);
         };
-        let (kind, length, body) = if stream {
-            (
+        let (kind, length, body) = match shape {
+            Shape::Stream(steps) => (
                 "text/event-stream; charset=utf-8",
                 None,
                 pumped(steps, manner, on_end),
-            )
-        } else {
-            let mut bytes = document.into_bytes();
-            if compress && !broken {
-                bytes = gzip(&bytes);
-            }
-            let length = bytes.len() as u64;
-            if let Some(kind) = inside {
-                manner.fault = half(kind, length);
-            }
-            if faulty || inside.is_some() {
-                let step = Step::Raw(bytes.into());
-                (
-                    "application/json",
-                    Some(length),
-                    pumped(vec![step], manner, on_end),
-                )
-            } else {
-                on_end(End::Whole);
-                ("application/json", None, SimBody::Whole(Some(bytes.into())))
+            ),
+            Shape::Document(document) => {
+                let mut bytes = document.into_bytes();
+                if compress && !broken {
+                    bytes = gzip(&bytes);
+                }
+                let length = bytes.len() as u64;
+                if let Some(kind) = inside {
+                    manner.fault = half(kind, length);
+                }
+                if faulty || inside.is_some() {
+                    let step = Step::Raw(bytes.into());
+                    (
+                        "application/json",
+                        Some(length),
+                        pumped(vec![step], manner, on_end),
+                    )
+                } else {
+                    on_end(End::Whole);
+                    ("application/json", None, SimBody::Whole(Some(bytes.into())))
+                }
             }
         };
         let mut response = self.response(StatusCode::OK, kind, body);
@@ -387,7 +469,6 @@ impl Exchange<'_> {
         if compress {
             headers.insert("content-encoding", HeaderValue::from_static("gzip"));
         }
-        self.rate_limits(headers, window);
         response
     }
 
@@ -411,12 +492,26 @@ impl Exchange<'_> {
     }
 
     fn refuse(&self, error: &ApiError) -> Response<SimBody> {
-        self.note(error.status, Some(&error.message));
-        let status =
-            StatusCode::from_u16(error.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let body = SimBody::from(error.body(self.request_id));
-        let mut response = self.response(status, "application/json", body);
-        for (name, value) in &error.headers {
+        let body = if self.openai {
+            OpenAiError::of_body(error.clone()).body()
+        } else {
+            error.body(self.request_id)
+        };
+        self.refused(error.status, &error.message, body, &error.headers)
+    }
+
+    /// A refusal with this body.
+    pub fn refused(
+        &self,
+        status: u16,
+        message: &str,
+        body: String,
+        headers: &[(&'static str, String)],
+    ) -> Response<SimBody> {
+        self.note(status, Some(message));
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = self.response(status, "application/json", SimBody::from(body));
+        for (name, value) in headers {
             if let Ok(value) = HeaderValue::try_from(value) {
                 response.headers_mut().insert(*name, value);
             }
@@ -424,7 +519,8 @@ impl Exchange<'_> {
         response
     }
 
-    fn json(&self, document: String) -> Response<SimBody> {
+    /// A document that is no answer of the model.
+    pub fn json(&self, document: String) -> Response<SimBody> {
         self.plain("application/json", document)
     }
 
@@ -433,7 +529,8 @@ impl Exchange<'_> {
         self.response(StatusCode::OK, kind, SimBody::from(text))
     }
 
-    fn note(&self, status: u16, error: Option<&str>) {
+    /// Notes how a request was answered at once.
+    pub fn note(&self, status: u16, error: Option<&str>) {
         self.shared.recorder.update(self.seq, |request| {
             request.status = Some(status);
             request.error = error.map(str::to_owned);
@@ -441,12 +538,20 @@ impl Exchange<'_> {
         });
     }
 
+    /// A response with the headers that all have.
     fn response(&self, status: StatusCode, kind: &'static str, body: SimBody) -> Response<SimBody> {
         let mut response = Response::new(body);
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert("content-type", HeaderValue::from_static(kind));
-        if let Ok(id) = HeaderValue::try_from(self.request_id) {
+        let id = HeaderValue::try_from(self.request_id).ok();
+        if self.openai {
+            headers.extend(id.map(|id| (HeaderName::from_static("x-request-id"), id)));
+            headers.insert("openai-version", HeaderValue::from_static("2020-10-01"));
+            headers.insert("openai-processing-ms", HeaderValue::from_static("1"));
+            return response;
+        }
+        if let Some(id) = id {
             headers.insert("request-id", id);
         }
         headers.insert(

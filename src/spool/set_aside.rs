@@ -1,5 +1,6 @@
 //! Records that the store will never take, with its reason: one JSON object a line.
 
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -97,6 +98,23 @@ pub(super) fn lines(dir: &Path) -> io::Result<Vec<Result<Line, String>>> {
     };
     let lines = BufReader::new(file).split(b'\n');
     lines.map(|line| line.map(parsed)).collect()
+}
+
+/// Why records were refused that lie set aside, with how many for each reason, the most frequent
+/// first; at most `most` reasons.
+///
+/// # Errors
+/// The file cannot be read. That there is none is no error.
+pub fn refusals(dir: &Path, most: usize) -> io::Result<Vec<(String, usize)>> {
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    for line in lines(dir)? {
+        let why = line.map_or_else(|_| "its line cannot be read".to_owned(), |line| line.error);
+        *counts.entry(why).or_default() += 1;
+    }
+    let mut counts: Vec<_> = counts.into_iter().collect();
+    counts.sort_by(|(a, n), (b, m)| m.cmp(n).then_with(|| a.cmp(b)));
+    counts.truncate(most);
+    Ok(counts)
 }
 
 pub(super) fn path(dir: &Path) -> PathBuf {

@@ -7,7 +7,45 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use uuid::Uuid;
 
+use super::totals::signed;
 use crate::prompt_cache::verdict::{Reason, Status, Verdict, What, Whose};
+use crate::provider::view::Ttl;
+
+/// In SQL whether a turn `t` is a break: what [`Judged`](super::totals::Judged) says of it. Word for
+/// word the condition of SQLite's index `turns_by_break`.
+pub(super) const BREAK: &str = "(t.verdict IN ('partial', 'miss') OR t.lost_tokens > 0)";
+/// In SQL whether the provider says something of a turn `t`. Word for word the condition of SQLite's
+/// index `turns_by_diagnosis`.
+pub(super) const DIAGNOSED: &str =
+    "(t.native_diagnosis IS NOT NULL OR t.native_agrees IS NOT NULL)";
+/// The columns with what a turn wrote to the cache, with the lifetime of each kind in milliseconds,
+/// the shortest first.
+pub(super) const WRITES: [(&str, i64); 4] = [
+    ("write_5m", Ttl::M5.ms()),
+    ("write_30m", Ttl::M30.ms()),
+    ("write_1h", Ttl::H1.ms()),
+    ("write_12h", Ttl::H12.ms()),
+];
+
+/// In SQL whether a turn `t` wrote what could be read: with nothing paid for it, nothing is wasted.
+/// Rows from before the engine (no policy, no verdict) cannot be judged.
+pub(super) fn wrote() -> String {
+    let wrote = WRITES.map(|(column, _)| format!("t.{column} > 0"));
+    format!(
+        "({}) AND (t.premium_pico IS NULL OR t.premium_pico > 0) \
+        AND (t.policy IS NOT NULL OR t.verdict IS NOT NULL OR t.unjudged IS NOT NULL)",
+        wrote.join(" OR ")
+    )
+}
+
+/// In SQL the lifetime of the longest-lived entry that a turn `t` wrote, in milliseconds.
+pub(super) fn lifetime() -> String {
+    let mut cases = String::new();
+    for (column, ms) in WRITES.iter().rev() {
+        cases += &format!("WHEN t.{column} > 0 THEN {ms} ");
+    }
+    format!("CASE {cases}ELSE 0 END")
+}
 
 /// A sum some of whose parts may be unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -30,6 +68,30 @@ impl Sum {
             }
             None => self.unknown += 1,
         }
+    }
+
+    /// Adds `count` parts, all known or all unknown, by their sum.
+    pub(super) fn add_alike(&mut self, parts: Option<u128>, count: u64) {
+        match parts {
+            Some(parts) => self.merge(&Self::of(signed(parts), count, 0)),
+            None => self.unknown += count,
+        }
+    }
+
+    /// The sum of `parts` that are known, beside `unknown` ones.
+    pub(super) fn of(known: i128, parts: u64, unknown: u64) -> Self {
+        Self {
+            known,
+            parts,
+            unknown,
+        }
+    }
+
+    /// Adds another sum, of other parts.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.known = self.known.saturating_add(other.known);
+        self.parts += other.parts;
+        self.unknown += other.unknown;
     }
 
     /// The sum of what is known: zero of no parts, `None` when every part is unknown.
@@ -273,7 +335,7 @@ impl From<&Verdict> for Cause {
     }
 }
 
-/// Collects culprits. Breaks come in the order of their start.
+/// Collects culprits.
 #[derive(Debug, Default)]
 pub(super) struct Collected {
     culprits: HashMap<(Option<String>, Cause), (Culprit, HashSet<String>)>,
@@ -281,6 +343,7 @@ pub(super) struct Collected {
 }
 
 impl Collected {
+    /// Breaks come in the order of their start.
     pub(super) fn add(&mut self, group: Option<String>, place: Place, verdict: Verdict) {
         let loss = self.losses.entry(verdict.reason).or_insert_with(|| Loss {
             reason: verdict.reason,
@@ -324,20 +387,188 @@ impl Collected {
     }
 
     pub(super) fn finish(self, limit: usize) -> Culprits {
-        let mut rows: Vec<Culprit> = self.culprits.into_values().map(|(c, _)| c).collect();
+        let rows = self.culprits.into_values().map(|(c, _)| c).collect();
+        Culprits::sorted(rows, self.losses.into_values().collect(), limit)
+    }
+}
+
+/// A turn that wrote what no turn has read.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) place: Place,
+    pub(super) model: Option<String>,
+    /// Tokens by their lifetime, as in [`WRITES`].
+    pub(super) tokens: [Option<u64>; WRITES.len()],
+    pub(super) premium_pico: Option<u64>,
+    pub(super) ttl_ms: i64,
+    /// When the entry was last kept alive, UTC milliseconds.
+    pub(super) alive_ms: i64,
+    /// A turn of its thread read in time what cannot be told apart.
+    pub(super) perhaps_read: bool,
+}
+
+/// Rows by what they cost: the first `limit` of any number of them.
+#[derive(Debug)]
+struct Dearest<T> {
+    limit: usize,
+    rows: Vec<T>,
+}
+
+impl<T> Dearest<T> {
+    /// Room beyond the limit, so that not each row is a sort.
+    const ROOM: usize = 1_000;
+
+    fn of(limit: usize) -> Self {
+        Self {
+            limit,
+            rows: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, row: T, key: impl Fn(&T) -> (Option<u64>, i64, Uuid)) {
+        self.rows.push(row);
+        if self.rows.len() >= self.limit.saturating_mul(2).saturating_add(Self::ROOM) {
+            self.cut(key);
+        }
+    }
+
+    /// Dearest first, then by start and id; what is unknown comes last.
+    fn cut(&mut self, key: impl Fn(&T) -> (Option<u64>, i64, Uuid)) {
+        self.rows.sort_by_key(|row| {
+            let (pico, started_ms, id) = key(row);
+            (Reverse(pico), started_ms, id)
+        });
+        self.rows.truncate(self.limit);
+    }
+}
+
+/// Collects writes that no turn has read, in any order.
+#[derive(Debug)]
+pub(super) struct Unreading {
+    now_ms: i64,
+    sums: Unreads,
+    rows: Dearest<Unread>,
+}
+
+impl Unreading {
+    pub(super) fn at(now_ms: i64, limit: usize) -> Self {
+        Self {
+            now_ms,
+            sums: Unreads::default(),
+            rows: Dearest::of(limit),
+        }
+    }
+
+    fn key(row: &Unread) -> (Option<u64>, i64, Uuid) {
+        (row.premium_pico, row.place.started_ms, row.place.id)
+    }
+
+    pub(super) fn add(&mut self, written: Written) {
+        if written.perhaps_read {
+            self.sums.unattributed += 1;
+        } else if self.now_ms.saturating_sub(written.alive_ms) < written.ttl_ms {
+            self.sums.pending += 1;
+        } else {
+            // Unknown where none is known, or the sum is beyond all reason.
+            let known = written.tokens.into_iter().flatten();
+            let tokens = known
+                .map(Some)
+                .reduce(|sum, more| sum?.checked_add(more?))
+                .flatten();
+            self.sums.turns += 1;
+            self.sums.tokens.add(tokens);
+            self.sums.wasted.add(written.premium_pico);
+            let row = Unread {
+                place: written.place,
+                model: written.model,
+                tokens,
+                ttl_ms: written.ttl_ms,
+                premium_pico: written.premium_pico,
+            };
+            self.rows.add(row, Self::key);
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Unreads {
+        self.rows.cut(Self::key);
+        Unreads {
+            rows: self.rows.rows,
+            ..self.sums
+        }
+    }
+}
+
+/// Collects writes of what a sibling was writing, in any order.
+#[derive(Debug)]
+pub(super) struct Duplicating {
+    sums: Duplicates,
+    rows: Dearest<Duplicate>,
+}
+
+impl Duplicating {
+    pub(super) fn with_limit(limit: usize) -> Self {
+        Self {
+            sums: Duplicates::default(),
+            rows: Dearest::of(limit),
+        }
+    }
+
+    fn key(row: &Duplicate) -> (Option<u64>, i64, Uuid) {
+        (row.pico, row.place.started_ms, row.place.id)
+    }
+
+    pub(super) fn add(&mut self, row: Duplicate) {
+        self.sums.turns += 1;
+        self.sums.tokens.add(row.tokens);
+        self.sums.pico.add(row.pico);
+        self.rows.add(row, Self::key);
+    }
+
+    pub(super) fn finish(mut self) -> Duplicates {
+        self.rows.cut(Self::key);
+        Duplicates {
+            rows: self.rows.rows,
+            ..self.sums
+        }
+    }
+}
+
+impl Verdicts {
+    /// Adds turns with a verdict, or without one and the word that says why.
+    pub(super) fn add(&mut self, status: Option<Status>, unjudged: Option<String>, count: u64) {
+        *match status {
+            Some(status) => self.by_status.entry(status.as_str()).or_default(),
+            None => self.unjudged.entry(unjudged).or_default(),
+        } += count;
+    }
+}
+
+impl Agreement {
+    /// Adds turns of which the comparison says the same.
+    pub(super) fn add(&mut self, agrees: Option<bool>, count: u64) {
+        *match agrees {
+            Some(true) => &mut self.agree,
+            Some(false) => &mut self.disagree,
+            None => &mut self.not_comparable,
+        } += count;
+    }
+}
+
+impl Culprits {
+    /// In their order. Everything that can be told of a culprit takes part, so that it is always the
+    /// same.
+    pub(super) fn sorted(mut rows: Vec<Culprit>, mut losses: Vec<Loss>, limit: usize) -> Self {
         let all = rows.len();
-        // Everything that can be told of a culprit takes part, so that the order is always the same.
         rows.sort_by_cached_key(|c| {
             let place = (c.group.clone(), c.path.clone(), c.last.id);
             (Reverse((c.pico.total(), c.tokens.total(), c.count)), place)
         });
         rows.truncate(limit);
-        let mut losses: Vec<Loss> = self.losses.into_values().collect();
         losses.sort_by_key(|l| {
             let word = l.reason.map(Reason::as_str);
             (Reverse((l.pico.total(), l.tokens.total(), l.count)), word)
         });
-        Culprits { rows, all, losses }
+        Self { rows, all, losses }
     }
 }
 

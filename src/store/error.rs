@@ -59,6 +59,45 @@ pub enum StoreError {
         /// What stands there.
         value: String,
     },
+    /// There is nothing to read on the server.
+    #[error(
+        "no traces in the database `{database}` of ClickHouse at {url}: \
+         start `prefixgate serve` with --clickhouse first, or name another database"
+    )]
+    NotThere {
+        /// The server.
+        url: String,
+        /// The database on it.
+        database: String,
+    },
+    /// The tables on the server are not those of this version.
+    #[error(
+        "the tables of ClickHouse at {url} have schema {found}, this prefixgate reads {known}: {}",
+        if found > known {
+            "use the newer prefixgate that made them"
+        } else {
+            "start `prefixgate serve` with it once, which brings them up to date"
+        }
+    )]
+    OtherTables {
+        /// The server.
+        url: String,
+        /// Their schema.
+        found: u32,
+        /// The one needed here.
+        known: u32,
+    },
+    /// ClickHouse does not answer.
+    #[error("ClickHouse at {url}: {why}")]
+    ClickHouse {
+        /// The server.
+        url: String,
+        /// Whose fault it is, and what helps.
+        why: String,
+    },
+    /// ClickHouse was asked where waiting for it would stop others: a fault of this program.
+    #[error("ClickHouse is asked from inside an asynchronous task, which must not wait")]
+    MustNotWait,
     /// SQLite refused.
     #[error("the trace database {} {}", path.display(), advice(source))]
     Sqlite {

@@ -1,6 +1,7 @@
 //! What the guards have seen, and how tools did. Values; no store.
 
-/// A loop, from what was said of it each time it came to a next step.
+/// A loop, from what was said of it each time it came to a next step, or to the threshold times a power
+/// of two.
 ///
 /// One detector in one thread with the same tools is one loop here: the calls themselves are not
 /// kept.
@@ -16,15 +17,15 @@ pub struct LoopSeen {
     pub detector: String,
     /// Names of its tools.
     pub tools: Vec<String>,
-    /// The highest count.
+    /// The highest count that was told; by now it may be nearly twice as high.
     pub count: Option<u64>,
     /// The threshold that held last.
     pub threshold: Option<u64>,
-    /// How often it came to a next step.
+    /// How often it was told.
     pub steps: u64,
     /// When it was found, UTC milliseconds.
     pub first_ms: i64,
-    /// When it last came to a next step, UTC milliseconds.
+    /// When it was last told, UTC milliseconds.
     pub last_ms: i64,
     /// Word of what was done then; empty where nothing.
     pub action: String,

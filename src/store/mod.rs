@@ -15,7 +15,7 @@ pub use audit::{
     Agreement, Culprit, CulpritBy, Culprits, Disagreement, Duplicate, Duplicates, Loss, Place,
     Strikes, Sum, Unread, Unreads, Verdicts, generalised,
 };
-pub use clickhouse::ClickHouseSink;
+pub use clickhouse::{ClickHouseAnswers, ClickHouseSink};
 pub use error::StoreError;
 pub use guards::{CapSeen, LoopSeen, ToolSeen};
 pub use questions::{By, Filter, Questions, RunSummary, Spend, ThreadSummary};

@@ -4,11 +4,13 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::audit::Sum;
-use super::totals::{Fact, Totals};
+use super::totals::{Fact, Totals, signed};
 use crate::trace::RequestKind;
 
 /// The word of a run that was left alone, so that others can be compared with it.
-const HOLDOUT: &str = "holdout";
+pub(super) const HOLDOUT: &str = "holdout";
+/// The words of the policies that insert breakpoints.
+pub(super) const INSERTING: [&str; 2] = ["fill", "replace"];
 /// The word of a policy that only says what it would do.
 const DRY_RUN: &str = "dry-run";
 
@@ -115,21 +117,21 @@ pub struct Side {
 
 impl Side {
     fn add(&mut self, fact: &Fact) {
-        self.turns += u64::from(fact.is_turn());
-        let cost = fact.cost_pico.map(i128::from);
+        self.turns += fact.count_if(fact.is_turn());
+        let cost = fact.cost_pico.map(signed);
         if fact.kind == RequestKind::KeepWarm {
-            self.cost_pico += cost.unwrap_or(0);
-            self.unpriced += u64::from(cost.is_none());
+            self.cost_pico = self.cost_pico.saturating_add(cost.unwrap_or(0));
+            self.unpriced += fact.count_if(cost.is_none());
             return;
         }
-        match (cost, fact.usage.prompt()) {
-            (Some(cost), Some(prompt)) => {
-                self.cost_pico += cost;
+        match (cost, fact.prompt_and_read()) {
+            (Some(cost), Some((prompt, read))) => {
+                self.cost_pico = self.cost_pico.saturating_add(cost);
                 self.prompt = self.prompt.saturating_add(prompt);
-                self.read = self.read.saturating_add(fact.usage.read.unwrap_or(0));
-                self.priced_turns += u64::from(fact.is_turn());
+                self.read = self.read.saturating_add(read);
+                self.priced_turns += fact.count_if(fact.is_turn());
             }
-            _ => self.unpriced += u64::from(fact.billable()),
+            _ => self.unpriced += fact.count_if(fact.billable()),
         }
     }
 
@@ -158,19 +160,40 @@ fn divided(sum: i128, parts: i128) -> Option<i128> {
     (parts > 0).then(|| (sum + parts / 2).div_euclid(parts))
 }
 
-/// What decides how a request counts for savings.
-#[derive(Debug, Clone)]
-pub(super) struct SavingFact<'a> {
-    pub(super) fact: Fact,
-    pub(super) run_id: &'a str,
+/// Whose requests are compared, and which side they are on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Of<'a> {
     pub(super) app: Option<&'a str>,
     pub(super) model: Option<&'a str>,
     pub(super) policy: Option<&'a str>,
+}
+
+impl Of<'_> {
+    fn side(self) -> Option<usize> {
+        match self.policy? {
+            HOLDOUT => Some(0),
+            policy if INSERTING.contains(&policy) => Some(1),
+            _ => None,
+        }
+    }
+
+    fn group(self) -> Group {
+        (self.app.map(Into::into), self.model.map(Into::into))
+    }
+}
+
+/// What decides how a request counts for savings, or several that count alike.
+#[derive(Debug, Clone)]
+pub(super) struct SavingFact<'a> {
+    pub(super) fact: Fact,
+    pub(super) of: Of<'a>,
     pub(super) helper: Option<&'a str>,
-    pub(super) helper_tokens: Option<u64>,
-    pub(super) helper_pico: Option<i64>,
-    /// Breakpoints that were only planned.
+    pub(super) helper_tokens: Sum,
+    pub(super) helper_pico: Sum,
+    /// Requests with breakpoints that were only planned.
     pub(super) planned: u64,
+    /// Those breakpoints.
+    pub(super) markers: u64,
 }
 
 /// A side with the names of its runs.
@@ -178,16 +201,6 @@ pub(super) struct SavingFact<'a> {
 struct OpenSide {
     side: Side,
     runs: HashSet<String>,
-}
-
-impl OpenSide {
-    fn add(&mut self, from: &SavingFact<'_>) {
-        self.side.add(&from.fact);
-        if from.fact.is_turn() && !self.runs.contains(from.run_id) {
-            self.runs.insert(from.run_id.to_owned());
-            self.side.runs += 1;
-        }
-    }
 }
 
 /// Application and model.
@@ -204,31 +217,50 @@ pub(super) struct Collected {
 }
 
 impl Collected {
+    /// Adds everything but that the run of a turn is one, see [`Collected::add_run`].
     pub(super) fn add(&mut self, from: &SavingFact<'_>) {
-        self.totals.add_fact(&from.fact);
+        let fact = &from.fact;
+        self.totals.add_fact(fact);
         if let Some(helper) = from.helper {
             let sum = self.helpers.entry(helper.to_owned()).or_default();
-            sum.requests += 1;
-            sum.tokens.add(from.helper_tokens);
-            sum.pico.add(from.helper_pico);
-            if from.fact.kind == RequestKind::KeepWarm {
-                sum.own_requests += 1;
-                sum.own_cost.add(from.fact.cost_pico);
+            sum.requests += fact.count;
+            sum.tokens.merge(&from.helper_tokens);
+            sum.pico.merge(&from.helper_pico);
+            if fact.kind == RequestKind::KeepWarm {
+                sum.own_requests += fact.count;
+                sum.own_cost.add_alike(fact.cost_pico, fact.count);
             }
         }
-        let side = match from.policy {
-            Some(HOLDOUT) => 0,
-            Some("fill" | "replace") => 1,
-            Some(DRY_RUN) if from.fact.is_turn() => {
-                self.dry_run.turns += 1;
-                self.dry_run.turns_planned += u64::from(from.planned > 0);
-                self.dry_run.markers = self.dry_run.markers.saturating_add(from.planned);
-                return;
-            }
-            _ => return,
-        };
-        let group = (from.app.map(Into::into), from.model.map(Into::into));
-        self.groups.entry(group).or_default()[side].add(from);
+        if from.of.policy == Some(DRY_RUN) && fact.is_turn() {
+            self.dry_run.turns += fact.count;
+            self.dry_run.turns_planned += from.planned;
+            self.dry_run.markers = self.dry_run.markers.saturating_add(from.markers);
+        }
+        if let Some(open) = self.open(from.of) {
+            open.side.add(fact);
+        }
+    }
+
+    /// Adds the run of a turn; one that was added before is the same.
+    pub(super) fn add_run(&mut self, of: Of<'_>, run_id: &str) {
+        if let Some(open) = self.open(of)
+            && !open.runs.contains(run_id)
+        {
+            open.runs.insert(run_id.to_owned());
+            open.side.runs += 1;
+        }
+    }
+
+    /// Adds the number of runs that have a turn, of a store that counts them itself.
+    pub(super) fn add_runs(&mut self, of: Of<'_>, runs: u64) {
+        if let Some(open) = self.open(of) {
+            open.side.runs += runs;
+        }
+    }
+
+    fn open(&mut self, of: Of<'_>) -> Option<&mut OpenSide> {
+        let side = of.side()?;
+        self.groups.entry(of.group()).or_default().get_mut(side)
     }
 
     pub(super) fn finish(self) -> Savings {

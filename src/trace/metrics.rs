@@ -12,10 +12,12 @@ use prometheus::{
 
 use self::cache::Cache;
 use self::guard::Guard;
+pub use self::guard::LedgerStats;
 use self::process::Process;
 use self::remote::Remote;
-pub use self::remote::{REMOTE_DROPS, REMOTE_STORES, RemoteStats};
+pub use self::remote::{OtlpStats, REMOTE_DROPS, REMOTE_STORES, RemoteStats};
 use self::runs::Runs;
+use super::capture::{Capture, Loss};
 use super::{DropReason, Inspection, Outcome, RequestKind, TurnRecord};
 
 mod cache;
@@ -82,6 +84,10 @@ pub struct Metrics {
     records_written: IntCounter,
     /// Records that did not, since the queue was full or the store refused.
     records_dropped: IntCounterVec,
+    /// Turns whose content was kept.
+    captured: IntCounter,
+    /// Turns whose content was to be kept, and was not.
+    capture_lost: IntCounterVec,
     /// Held while counts of others are taken over: two scrapes at once must not do it twice.
     taking_over: Mutex<()>,
     models: RwLock<HashSet<Arc<str>>>,
@@ -270,6 +276,15 @@ impl Metrics {
                 "Records that are not in the trace database of this gateway, by reason",
                 &["reason"],
             )?,
+            captured: plain(
+                "prefixgate_captured_turns_total",
+                "Turns whose content was written to disk",
+            )?,
+            capture_lost: counter(
+                "prefixgate_capture_lost_total",
+                "Turns whose content was to be captured and was not, by reason",
+                &["reason"],
+            )?,
             taking_over: Mutex::default(),
             models: RwLock::default(),
             apps: apps.to_vec(),
@@ -303,6 +318,16 @@ impl Metrics {
         for reason in DropReason::ALL {
             let metric = self.records_dropped.with_label_values(&[reason.as_str()]);
             catch_up(&metric, dropped(reason));
+        }
+    }
+
+    /// Takes over what the capture of content has counted.
+    pub fn capture(&self, capture: &Capture) {
+        let _alone = self.alone();
+        catch_up(&self.captured, capture.captured());
+        for why in Loss::ALL {
+            let metric = self.capture_lost.with_label_values(&[why.as_str()]);
+            catch_up(&metric, capture.lost(why));
         }
     }
 

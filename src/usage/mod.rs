@@ -16,7 +16,8 @@ mod tokens;
 
 pub use book::{ModelFacts, PriceBook, PriceError, Rates};
 pub use money::{
-    DecimalError, pico_from_decimal_usd, pico_from_decimal_usd_per_mtok, usd, usd_short,
+    DecimalError, pico_from_decimal_usd, pico_from_decimal_usd_per_mtok, pico_from_json_usd, usd,
+    usd_short,
 };
 pub use price::Priced;
 pub use tokens::{Iteration, Metered, PriceOverride, ServiceTier, Speed, Usage};

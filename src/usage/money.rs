@@ -197,6 +197,43 @@ fn gcd(a: u128, b: u128) -> u128 {
     a.max(1)
 }
 
+/// Picodollars of an amount in USD as JSON writes numbers (`0.0042`, `4.2e-3`), a part of a
+/// picodollar rounded up. `None` for what is negative, no number, or beyond 64 bits.
+#[must_use]
+pub fn pico_from_json_usd(text: &str) -> Option<u64> {
+    const PICO_PLACES: i64 = 12;
+    // Amounts of longer texts are no money.
+    const MAX_TEXT: usize = 64;
+    if text.len() > MAX_TEXT {
+        return None;
+    }
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, exponent.parse::<i64>().ok()?),
+        None => (text, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = || whole.bytes().chain(fraction.bytes());
+    if whole.is_empty() || !digits().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let places = i64::try_from(fraction.len()).ok()?;
+    let shift = exponent.checked_add(PICO_PLACES)?.checked_sub(places)?;
+    let mut value: u128 = 0;
+    for digit in digits() {
+        value = value
+            .checked_mul(10)?
+            .checked_add(u128::from(digit - b'0'))?;
+    }
+    let power = |n: i64| 10_u128.checked_pow(u32::try_from(n).ok()?);
+    let pico = match (value, shift) {
+        (0, _) => 0,
+        (_, 0..) => value.checked_mul(power(shift)?)?,
+        // What is divided by more than it can hold is a part of one picodollar.
+        (_, _) => power(-shift).map_or(1, |divisor| value.div_ceil(divisor)),
+    };
+    u64::try_from(pico).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -300,6 +337,32 @@ mod tests {
         #[test]
         fn the_short_form_never_panics(pico in any::<i128>()) {
             prop_assert!(usd_short(pico).contains('$'));
+        }
+    }
+
+    #[test]
+    fn amounts_of_json_are_exact() {
+        for (text, pico) in [
+            ("0", Some(0)),
+            ("0.0042", Some(4_200_000_000)),
+            ("4.2e-3", Some(4_200_000_000)),
+            ("4.2E-3", Some(4_200_000_000)),
+            ("1e-05", Some(10_000_000)),
+            ("12", Some(12_000_000_000_000)),
+            ("1.5e1", Some(15_000_000_000_000)),
+            ("0.0000000000001", Some(1)),
+            ("1e-300", Some(1)),
+            ("0e-300", Some(0)),
+            ("0.1234567890125", Some(123_456_789_013)),
+            ("1e8", None),
+            ("1e300", None),
+            ("-1", None),
+            ("\"1\"", None),
+            ("null", None),
+            (".5", None),
+            ("", None),
+        ] {
+            assert_eq!(pico_from_json_usd(text), pico, "{text}");
         }
     }
 }

@@ -3,7 +3,9 @@
 //!
 //! - `load`: posts one body again and again, each time with another newest message, so that a
 //!   gateway finds a long known history and a new tail, as in a real conversation. (wrk cannot: to
-//!   send another megabyte each time it has to copy it in Lua, which costs more than the proxy.)
+//!   send another megabyte each time it has to copy it in Lua, which costs more than the proxy.) With
+//!   `--rate N` it sends so many a second over all connections, and counts a latency from the moment
+//!   at which the request was due: one that waits for the one before it has waited as well.
 //! - `provider`: reads each request to its end, then answers. (nginx with a static answer does not:
 //!   it answers before the body has come, which makes proxies abandon their connections.)
 
@@ -50,8 +52,9 @@ fn main() -> Result<(), Failure> {
             )?;
             let connections = get("--connections")?.parse()?;
             let seconds = Duration::from_secs_f64(get("--seconds")?.parse()?);
+            let rate = options.get("--rate").map_or(Ok(0.0), |n| n.parse())?;
             let to = get("--to")?;
-            runtime.block_on(load(&to, request, connections, seconds))
+            runtime.block_on(load(&to, request, connections, seconds, rate))
         }
         "provider" => {
             let whole = std::fs::read(get("--whole")?)?;
@@ -101,6 +104,7 @@ async fn load(
     request: Request,
     connections: usize,
     time: Duration,
+    rate: f64,
 ) -> Result<(), Failure> {
     let request = Arc::new(request);
     let start = Instant::now();
@@ -108,8 +112,16 @@ async fn load(
     let mut tasks = Vec::new();
     for connection in 0..connections {
         let (to, request) = (to.to_owned(), Arc::clone(&request));
+        // Each connection has its share of the rate, and they take turns.
+        let pace = (rate > 0.0).then(|| {
+            let every = Duration::from_secs_f64(connections as f64 / rate);
+            (
+                start + every.mul_f64(connection as f64 / connections as f64),
+                every,
+            )
+        });
         tasks.push(tokio::spawn(async move {
-            client(&to, &request, connection, end).await
+            client(&to, &request, connection, end, pace).await
         }));
     }
     let mut all = Tally::default();
@@ -138,15 +150,31 @@ async fn load(
     Ok(())
 }
 
-/// One connection: a request at a time until the end; after a failure it connects anew.
-async fn client(to: &str, request: &Request, connection: usize, end: Instant) -> Tally {
+/// One connection: a request at a time until the end, at its pace (the first one and the time between
+/// two) if there is one; after a failure it connects anew.
+async fn client(
+    to: &str,
+    request: &Request,
+    connection: usize,
+    end: Instant,
+    pace: Option<(Instant, Duration)>,
+) -> Tally {
     let mut tally = Tally::default();
     let mut number = 0;
     let mut open: Option<Wire> = None;
+    let mut due = pace.map(|(first, _)| first);
     while Instant::now() < end {
         number += 1;
         let newest = request.newest(connection, number);
-        let asked = Instant::now();
+        let mut asked = Instant::now();
+        if let (Some(at), Some((_, every))) = (&mut due, pace) {
+            tokio::time::sleep_until((*at).into()).await;
+            asked = *at;
+            *at += every;
+            if asked >= end {
+                break;
+            }
+        }
         let answered = tokio::time::timeout(PATIENCE, async {
             let mut wire = match open.take() {
                 Some(wire) => wire,

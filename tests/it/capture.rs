@@ -295,6 +295,30 @@ async fn applications_are_captured_as_is_said_for_each_of_them() {
     assert!(redacted.contains(MARK) && !redacted.contains("hunter2"));
     let none = content(&gateway.data(), "hr", &[]).1;
     assert!(none.contains("nothing is captured"), "{none}");
+    let kept = gateway.metric("prefixgate_captured_turns_total", &[]).await;
+    let lost = gateway.metric("prefixgate_capture_lost_total", &[]).await;
+    assert_eq!((kept, lost), (2.0, 0.0));
+}
+
+#[tokio::test]
+async fn content_that_the_disk_does_not_take_is_counted_and_costs_no_request() {
+    let (_upstream, gateway) = gateway("[capture]\nmode = \"redacted\"\n").await;
+    // What stands where the directory belongs.
+    std::fs::write(gateway.data().join("bodies"), "").unwrap();
+    let reply = post(&gateway, "lost", &[], &request(false, MARK)).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let failed = [r#"reason="store_failed""#];
+    eventually("it is counted", async || {
+        let lost = gateway
+            .metric("prefixgate_capture_lost_total", &failed)
+            .await;
+        (lost == 1.0).then_some(())
+    })
+    .await;
+    assert_eq!(
+        gateway.metric("prefixgate_captured_turns_total", &[]).await,
+        0.0
+    );
 }
 
 #[tokio::test]

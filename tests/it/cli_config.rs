@@ -484,3 +484,34 @@ fn run_tells_death_by_a_signal_as_shells_do() {
     ]));
     assert_eq!(code, 137);
 }
+
+/// Caps and loops cannot be asked of a gateway that runs already, so the command gets its own.
+#[test]
+fn run_takes_caps_for_its_command_and_then_has_a_gateway_of_its_own() {
+    let home = tempfile::tempdir().unwrap();
+    let running = running_gateway().to_string();
+    let upstream = serve(|_, _| http("500 Internal Server Error", "{}"));
+    let upstream = format!("http://{upstream}");
+    let script = r#"
+import os, urllib.error, urllib.request
+body = b'{"model":"claude-sonnet-5","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}'
+url = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages"
+try:
+    urllib.request.urlopen(urllib.request.Request(url, body, {"content-type": "application/json"}))
+except urllib.error.HTTPError as error:
+    print(error.code, b"cap reached: tokens" in error.read())
+"#;
+    let mut command = prefixgate(home.path());
+    command.env("PREFIXGATE_ADMIN", &running);
+    command.args(["run", "--upstream", &upstream, "--max-tokens", "1"]);
+    command.args(["--", "python3", "-c", script]);
+    let (code, out, err) = run(&mut command);
+    assert!(!err.contains("running gateway"), "{err}");
+    // Whatever it costs, it is more than a token.
+    assert_eq!((code, out.as_str()), (0, "400 True\n"), "{err}");
+
+    let (code, _, err) =
+        run(prefixgate(home.path()).args(["run", "--max-usd", "much", "--", "true"]));
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("--max-usd"), "{err}");
+}

@@ -56,7 +56,7 @@ fn in_clickhouse(engine: &ClickHouse) -> BTreeSet<String> {
 }
 
 /// Waits until everything that was accepted has left the spool, and ends the gateway.
-async fn delivered(mut gateway: Gateway) -> Gateway {
+pub async fn delivered(mut gateway: Gateway) -> Gateway {
     let waiting = async || {
         gateway
             .metric("prefixgate_spool_records", &["clickhouse"])
@@ -305,6 +305,12 @@ async fn spans_hang_below_the_clients_and_the_upstream_is_told_ours_if_wished() 
         let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
         assert_eq!(hex(&span.trace_id), trace);
         assert_eq!(hex(&span.parent_span_id), "00f067aa0ba902b7");
+        let sent_spans = gateway
+            .metric("prefixgate_otlp_spans_total", &["sent"])
+            .await;
+        let posts = [r#"signal="traces""#, r#"result="taken""#];
+        let posts = gateway.metric("prefixgate_otlp_posts_total", &posts).await;
+        assert!(sent_spans >= 1.0 && posts >= 1.0, "{sent_spans} {posts}");
         let told = upstream.last();
         let told = told.header("traceparent").unwrap();
         if propagate {

@@ -12,6 +12,7 @@ use crate::config::{Config, Options};
 mod clients;
 mod machine;
 mod network;
+mod stores;
 
 /// Arguments.
 #[derive(Debug, clap::Args)]
@@ -198,6 +199,7 @@ async fn here(config: &Config, findings: &mut Vec<Finding>) -> String {
     let found = reach::ask(config.admin).await;
     findings.extend(machine::ports(config, &found));
     findings.extend(network::upstreams(config).await);
+    stores::examine(config, findings).await;
     match found {
         reach::Found::Prefixgate { proxy, .. } => {
             findings.push(network::round_trip(&proxy).await);

@@ -126,9 +126,9 @@ struct Reached {
 
 /// Why there is none, and what to do.
 #[derive(Debug)]
-struct Trouble {
-    what: String,
-    advice: String,
+pub(super) struct Trouble {
+    pub(super) what: String,
+    pub(super) advice: String,
 }
 
 /// Name, connection, TLS, HTTP: step by step, so that the step at fault is named. Sends no key.
@@ -143,14 +143,37 @@ async fn reach(client: &Probe, upstream: &Upstream, connect: Duration) -> Result
         .base
         .port_u16()
         .unwrap_or(if plain { 80 } else { 443 });
+    connect_to(host, port, connect, "[upstream.NAME] url").await?;
+    let started = Instant::now();
+    let base = BaseUrl::spelled(&upstream.base);
+    let response = head(client, &format!("{base}/"))
+        .await
+        .map_err(|error| explain(&error))?;
+    Ok(Reached {
+        status: response.status().as_u16(),
+        took: started.elapsed(),
+        clock: clock_of(&response),
+    })
+}
+
+/// Name and connection, so that the step at fault is named. `setting` is where the URL stands.
+pub(super) async fn connect_to(
+    host: &str,
+    port: u16,
+    connect: Duration,
+    setting: &str,
+) -> Result<(), Trouble> {
     // Where only a proxy leads out, this is the reason, and nothing else hints at it.
     let proxied = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
     let direct = if proxied.iter().any(|name| std::env::var_os(name).is_some()) {
-        "check the network; a proxy is set, but prefixgate connects directly: name an endpoint that is reachable \
-         with [upstream.NAME] url"
+        format!(
+            "check the network; a proxy is set, but prefixgate connects directly: name an endpoint that is \
+             reachable with {setting}"
+        )
     } else {
-        "check the network, the firewall and the url"
+        "check the network, the firewall and the url".to_owned()
     };
+    let direct = direct.as_str();
     let trouble = |what: String, advice: &str| Trouble {
         what,
         advice: advice.to_owned(),
@@ -198,16 +221,7 @@ async fn reach(client: &Probe, upstream: &Upstream, connect: Duration) -> Result
             ));
         }
     }
-    let started = Instant::now();
-    let base = BaseUrl::spelled(&upstream.base);
-    let response = head(client, &format!("{base}/"))
-        .await
-        .map_err(|error| explain(&error))?;
-    Ok(Reached {
-        status: response.status().as_u16(),
-        took: started.elapsed(),
-        clock: clock_of(&response),
-    })
+    Ok(())
 }
 
 async fn head(client: &Probe, url: &str) -> anyhow::Result<Response<Incoming>> {

@@ -249,6 +249,13 @@ impl Resolver<'_> {
 
         self.upstreams(&mut config, options, file.default_upstream, file.upstreams);
         self.cache(&mut config, options, file.cache);
+        let openai = file.openai;
+        if let Some(key) = self.in_file("openai.prompt_cache_key", openai.prompt_cache_key) {
+            config.cache_key = key.value;
+        }
+        if let Some(sockets) = self.in_file("openai.websocket", openai.websocket) {
+            config.websockets = sockets.value;
+        }
         if let Some(threads) = self.in_file("anthropic.threads", file.anthropic.threads) {
             config.threads = threads.value;
         }

@@ -23,6 +23,13 @@ pub(super) fn is_name(name: &str) -> bool {
     (1..=APP_MAX_CHARS).contains(&name.len()) && name.bytes().all(allowed)
 }
 
+/// What is wrong with certificates of authorities, if anything.
+fn unusable(authorities: &[CertificateDer<'static>]) -> Option<String> {
+    let mut roots = rustls::RootCertStore::empty();
+    let wrong = (authorities.iter()).find_map(|one| roots.add(one.clone()).err());
+    wrong.map(|error| format!("must be certificates of authorities: {error}"))
+}
+
 impl Resolver<'_> {
     pub(super) fn addresses(
         &mut self,
@@ -92,9 +99,17 @@ impl Resolver<'_> {
             Err(error) => Some(format!("cannot be read: {error}")),
             Ok(certificates) => match certificates.collect::<Result<Vec<_>, _>>() {
                 Err(error) => Some(format!("must be certificates in PEM: {error}")),
-                Ok(found) => found
-                    .is_empty()
-                    .then(|| "must hold certificates in PEM (-----BEGIN CERTIFICATE-----), but holds none".to_owned()),
+                Ok(found) if found.is_empty() => Some(
+                    "must hold certificates in PEM (-----BEGIN CERTIFICATE-----), but holds none"
+                        .to_owned(),
+                ),
+                Ok(found) => {
+                    let unusable = unusable(&found);
+                    if let Some(store) = &mut config.clickhouse {
+                        store.extra_ca = found;
+                    }
+                    unusable
+                }
             },
         };
         if let Some(wrong) = wrong {

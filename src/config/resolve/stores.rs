@@ -17,8 +17,7 @@ const METRICS_MS: RangeInclusive<u64> = 1_000..=3_600_000;
 const SPOOL_BYTES: RangeInclusive<u64> = MIB..=1024 * GIB;
 const CAPTURE_BYTES: RangeInclusive<u64> = KIB..=64 * MIB;
 const CAPTURED_BYTES: RangeInclusive<u64> = MIB..=1024 * GIB;
-/// More dates than this and the server's arithmetic on them ends.
-const CLICKHOUSE_DAYS: RangeInclusive<u64> = 1..=*RETENTION_DAYS.end();
+const CLICKHOUSE_DAYS: RangeInclusive<u64> = 1..=ClickHouse::MAX_RETENTION_DAYS as u64;
 
 impl Resolver<'_> {
     pub(super) fn clickhouse(

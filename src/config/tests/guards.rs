@@ -33,6 +33,7 @@ fn load(file: &str) -> Config {
 fn errors_of_the_guards_say_where_what_and_how() {
     let run =
         "(known keys: turns, input_tokens, output_tokens, tokens, usd, wall_time, depth, agents)";
+    let key = "(known keys: usd_per_day, tokens_per_day, requests_per_minute, concurrency)";
     let ladder = "must be one of \"off\", \"warn\", \"hint\", \"block\", \"answer\", or a list of up to 3 of them, \
                   each stricter than the one before and \"off\" only alone";
     for (file, expected) in [
@@ -52,6 +53,13 @@ fn errors_of_the_guards_say_where_what_and_how() {
             "f.toml:2: unknown key `usd` in [caps]; it belongs into [caps.run] (known keys: action, status, reserve, unpriced, \
              default_max_tokens, headers, zone, redis, redis_down, run, unnamed, key)"
                 .to_owned(),
+        ),
+        (
+            "[caps.key]\nusd = 5\ntokens = 6",
+            format!(
+                "f.toml:2: unknown key `usd` in [caps.key]; did you mean `usd_per_day`? {key}\n\
+                 f.toml:3: unknown key `tokens` in [caps.key]; did you mean `tokens_per_day`? {key}"
+            ),
         ),
         ("[caps]\nrun = 5", "f.toml:2: `run` must be a section: [caps.run]".to_owned()),
         (
@@ -112,7 +120,7 @@ fn errors_of_the_guards_say_where_what_and_how() {
         (
             "turns = 5",
             "f.toml:1: unknown key `turns`; did you mean `turns` in [caps.run]? (known sections: server, timeouts, \
-             upstream, cache, anthropic, loops, caps, app, alerts, webhook, store, clickhouse, otlp, spool, capture, metrics, tls, price)"
+             upstream, cache, anthropic, openai, loops, caps, app, alerts, webhook, store, clickhouse, otlp, spool, capture, metrics, tls, price)"
                 .to_owned(),
         ),
     ] {

@@ -135,7 +135,11 @@ fn errors_say_where_what_and_how_and_never_repeat_a_secret() {
         ),
         (
             "[clickhouse]\nurl = \"http://h\"\nretention_days = 0",
-            "f.toml:3: clickhouse.retention_days = 0: must be from 1 to 36500",
+            "f.toml:3: clickhouse.retention_days = 0: must be from 1 to 18250",
+        ),
+        (
+            "[clickhouse]\nurl = \"http://h\"\n\nretention_days = 18251",
+            "f.toml:4: clickhouse.retention_days = 18251: must be from 1 to 18250",
         ),
         (
             "[otlp]\nendpoint = \"http://u:hush@h\"",

@@ -112,6 +112,17 @@ impl Post {
         }
     }
 
+    /// Sends an empty export: what its status means, and what is said with it.
+    pub(super) async fn probe(&self, to: &Target) -> Result<(Meaning, String), Failure> {
+        let (status, _, answer) = self.once(to, Vec::new()).await?;
+        let meaning = meaning(status);
+        let said = match meaning {
+            Meaning::Taken => format!("answered {}", status.as_u16()),
+            _ => why(status, &answer),
+        };
+        Ok((meaning, said))
+    }
+
     async fn once(
         &self,
         to: &Target,
@@ -175,7 +186,7 @@ fn gzip(body: &[u8]) -> Option<Vec<u8>> {
 
 /// What a status says about trying again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Meaning {
+pub(super) enum Meaning {
     Taken,
     /// An outage, or too much at once.
     Later,

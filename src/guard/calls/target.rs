@@ -22,11 +22,21 @@ const PLACES: [&[u8]; 12] = [
 ];
 /// Members that hold a command line.
 const COMMANDS: [&[u8]; 2] = [b"command", b"cmd"];
+/// A member that holds several.
+const LINES: &[u8] = b"commands";
+/// Members that may hold a patch.
+const PATCHES: [&[u8]; 2] = [b"input", b"patch"];
+/// The first line of a patch that names its files, and what stands before their names.
+const PATCH: &str = "*** Begin Patch";
+const FILES: [&str; 3] = ["*** Update File: ", "*** Add File: ", "*** Delete File: "];
 /// Longest command line that is looked at, in bytes.
 const COMMAND_BYTES: usize = 4096;
 
 /// Hash of the first place or program that an input names; `None` where there is none.
 pub(super) fn of(input: &[u8]) -> Option<u64> {
+    if input.trim_ascii_start().starts_with(PATCH.as_bytes()) {
+        return patched(&String::from_utf8_lossy(input));
+    }
     let mut walk = Walker::new(input).ok()?;
     if !walk.enter(b'{').ok()? {
         return None;
@@ -36,6 +46,13 @@ pub(super) fn of(input: &[u8]) -> Option<u64> {
         let value = walk.skip().ok()?.of(input);
         if PLACES.contains(&key.as_ref()) && value.first() == Some(&b'"') {
             return Some(xxh3_64(&said(value)));
+        }
+        if PATCHES.contains(&key.as_ref()) && inside(value).starts_with(PATCH.as_bytes()) {
+            return patched(&line(value));
+        }
+        if key.as_ref() == LINES {
+            // Each of them is a whole line.
+            return Some(pair(program(&first_of(value)?)?, 1));
         }
         if COMMANDS.contains(&key.as_ref()) {
             let program = match value.first() {
@@ -48,6 +65,21 @@ pub(super) fn of(input: &[u8]) -> Option<u64> {
         }
     }
     None
+}
+
+/// Hash of the first file that a patch names.
+fn patched(patch: &str) -> Option<u64> {
+    let mut lines = patch.lines();
+    let file = lines.find_map(|line| FILES.iter().find_map(|before| line.strip_prefix(before)));
+    file.map(|file| xxh3_64(file.trim_end().as_bytes()))
+}
+
+/// The first text of a list.
+fn first_of(list: &[u8]) -> Option<String> {
+    let mut walk = Walker::new(list).ok()?;
+    let entered = walk.enter(b'[').ok()?;
+    (entered && walk.element(&mut true).ok()?).then_some(())?;
+    Some(line(walk.skip().ok()?.of(list)))
 }
 
 /// The text of a command line, cut.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::guard::loops::Memo;
 use crate::provider::anthropic::request::view;
+use crate::provider::wire::Wire;
 
 fn newest(messages: &str) -> Newest {
     let body = format!(r#"{{"messages":[{{"role":"user","content":"go"}},{messages}]}}"#);
@@ -152,6 +153,19 @@ fn what_a_call_acts_on_is_read_from_its_input() {
         r#"{"command":["cargo","build"]}"#
     ));
     assert!(!same(r#"{"command":"ls"}"#, r#"{"command":"rm x"}"#));
+    assert!(same(
+        r#"{"commands":["cargo test","ls"]}"#,
+        r#"{"command":["cargo","build"]}"#
+    ));
+    // A patch acts on its first file, however it is handed over.
+    let patch = "*** Begin Patch\n*** Update File: src/a.rs\n@@\n-x\n+y\n*** End Patch";
+    assert!(same(patch, r#"{"path":"src/a.rs"}"#));
+    assert!(same(
+        patch,
+        &serde_json::json!({"input": patch}).to_string()
+    ));
+    assert!(same(patch, &patch.replace("+y", "+z")));
+    assert!(!same(patch, &patch.replace("a.rs", "b.rs")));
     assert!(!same(r#"{"command":"cargo"}"#, r#"{"path":"cargo"}"#));
     for none in [
         "{}",
@@ -162,7 +176,97 @@ fn what_a_call_acts_on_is_read_from_its_input() {
         r#"{"q":"path"}"#,
         r#"{"command":7}"#,
         r#"{"command":""}"#,
+        r#"{"commands":[]}"#,
+        r#"{"commands":"ls"}"#,
+        r#"{"input":"x"}"#,
+        "*** Begin Patch\n*** End Patch",
+        "free text",
     ] {
         assert_eq!(target::of(none.as_bytes()), None, "{none}");
     }
+}
+
+/// The same turn in the other formats: calls side by side whose results come in another order.
+#[test]
+fn results_of_chat_and_responses_are_paired_with_their_calls() {
+    let calls = [
+        ("a", "x", r#"{"p":1}"#),
+        (r"b\u002f1", "y", r#"{ "p" : 2 }"#),
+    ];
+    let texts = [("b/1", "Process exited with code 2"), ("a", "fine")];
+    let quoted = |text: &str| serde_json::to_string(text).unwrap();
+    let chat = |late: bool| {
+        let asks = calls.map(|(id, name, input)| {
+            let input = quoted(input);
+            format!(r#"{{"id":"{id}","type":"function","function":{{"name":"{name}","arguments":{input}}}}}"#)
+        });
+        let gets = texts.map(|(id, text)| {
+            format!(r#"{{"role":"tool","tool_call_id":"{id}","content":"{text}"}}"#)
+        });
+        let gets = if late { &gets[..1] } else { &gets[..] };
+        let step = format!(
+            r#"{{"role":"assistant","tool_calls":[{}]}},{}"#,
+            asks.join(","),
+            gets.join(",")
+        );
+        format!(r#"{{"messages":[{{"role":"user","content":"go"}},{step},{step}]}}"#)
+    };
+    let responses = |late: bool| {
+        let asks = calls.map(|(id, name, input)| {
+            let input = quoted(input);
+            format!(
+                r#"{{"type":"function_call","call_id":"{id}","name":"{name}","arguments":{input}}}"#
+            )
+        });
+        let gets = texts.map(|(id, text)| {
+            format!(r#"{{"type":"function_call_output","call_id":"{id}","output":[{{"type":"input_text","text":"{text}"}}]}}"#)
+        });
+        let gets = if late { &gets[..1] } else { &gets[..] };
+        let step = format!("{},{}", asks.join(","), gets.join(","));
+        format!(r#"{{"store":false,"input":[{{"role":"user","content":"go"}},{step},{step}]}}"#)
+    };
+    for late in [false, true] {
+        for (wire, body) in [(Wire::Chat, chat(late)), (Wire::Responses, responses(late))] {
+            let view = wire.view(body.as_bytes()).unwrap();
+            let found = results(body.as_bytes(), &view, &Memo::default(), None);
+            let told: Vec<_> = found
+                .results
+                .iter()
+                .map(|r| (r.call_id.as_str(), r.failed, r.retries))
+                .collect();
+            let expected = [("b/1", true, 1), ("a", false, 0)];
+            assert_eq!(told, expected[..if late { 1 } else { 2 }], "{wire:?}");
+            let unanswered: &[&str] = if late { &["a"] } else { &[] };
+            assert_eq!(found.unanswered, unanswered, "{wire:?}");
+        }
+    }
+}
+
+/// A call in a history and the same call in the answer that made it are one call.
+#[test]
+fn an_answered_call_is_the_one_that_comes_back() {
+    for (member, input) in [
+        ("arguments", r#"{ "path" : "a b" }"#),
+        ("arguments", ""),
+        ("input", "*** Begin Patch\n  x\n"),
+    ] {
+        let body = serde_json::json!({"input": [
+            {"type": "message", "role": "user", "content": "go"},
+            {"type": "function_call", "call_id": "c", "name": "t", member: input},
+        ]})
+        .to_string();
+        let view = Wire::Responses.view(body.as_bytes()).unwrap();
+        let call = Call::of(body.as_bytes(), &view.blocks[1]).unwrap();
+        let answered = AnsweredCall {
+            id: "c".into(),
+            name: "t".into(),
+            input: input.into(),
+            input_bytes: input.len() as u64,
+            complete: true,
+        };
+        assert_eq!(Call::answered(&answered).unwrap().key, call.key, "{input}");
+    }
+    let hash = |text: &str| hash_of_input(text.as_bytes(), false);
+    assert_ne!(hash("*** Begin Patch\n  x"), hash("*** Begin Patch\nx"));
+    assert_eq!(hash(r#" {"a": 1}"#), hash(r#"{"a":1}"#));
 }

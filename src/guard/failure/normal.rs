@@ -140,6 +140,11 @@ fn token(text: &[u8], glued: bool) -> (usize, Option<Instead>) {
         let digits = digits(&text[number..]);
         return (number + digits, Some(Instead::After(number)));
     }
+    let number = measured(text, word);
+    if number > 0 {
+        let used = number + decimal(&text[number..]);
+        return (used, Some(Instead::After(number)));
+    }
     (word, None)
 }
 
@@ -400,6 +405,43 @@ fn process(text: &[u8], word: usize) -> usize {
         .count();
     let at = word + gap;
     if gap > 0 && digits(&text[at..]) > 0 {
+        at
+    } else {
+        0
+    }
+}
+
+/// Length of a number with or without a fraction.
+fn decimal(text: &[u8]) -> usize {
+    let whole = digits(text);
+    match text.get(whole) {
+        Some(b'.') if whole > 0 => match digits(&text[whole + 1..]) {
+            0 => whole,
+            fraction => whole + 1 + fraction,
+        },
+        _ => whole,
+    }
+}
+
+/// Where a duration begins that a member of JSON holds; 0 where there is none.
+fn measured(text: &[u8], word: usize) -> usize {
+    const WORDS: [&[u8]; 8] = [
+        b"duration",
+        b"duration_ms",
+        b"duration_seconds",
+        b"durationMs",
+        b"elapsed",
+        b"elapsed_ms",
+        b"elapsed_seconds",
+        b"wall_time_seconds",
+    ];
+    if !WORDS.contains(&&text[..word]) || text.get(word) != Some(&b'"') {
+        return 0;
+    }
+    let rest = &text[word + 1..];
+    let gap = rest.iter().take(3).take_while(|byte| b" :".contains(byte));
+    let at = word + 1 + gap.count();
+    if at > word + 1 && digits(&text[at..]) > 0 {
         at
     } else {
         0

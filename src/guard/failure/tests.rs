@@ -44,6 +44,15 @@ fn a_failure_without_a_flag_is_known_by_how_its_text_begins_or_what_it_states() 
         "<returncode>1</returncode>\n<output></output>",
         r#"{"returncode": 1, "output": "x"}"#,
         r#"{"output":"ok\nExit Code: 3\n","pgid":1}"#,
+        r#"{"output":"bash: make: not here\nx","metadata":{"exit_code":127,"duration_seconds":0.1}}"#,
+        r#"{"metadata":{"duration_seconds":0.1,"exit_code": 2},"output":"Exit code: 0"}"#,
+        "Exit code: 1\nWall time: 0.3 seconds\nOutput:\nx",
+        "Exit code: 124\nWall time: 10 seconds\nTotal output lines: 900\nOutput:\ncommand timed out after 10000 milliseconds",
+        "Chunk ID: a1b2c3\nWall time: 0.2 seconds\nProcess exited with code 2\nOriginal token count: 9\nOutput:\nmake: nothing",
+        "apply_patch verification failed: Failed to find expected lines in a.rs:\nx",
+        "failed to parse function arguments: missing field `cmd`",
+        "unsupported call: mcp__x__y",
+        "exec_command failed for `x`: y",
         r#"{"query":"x","success":false}"#,
         r#"[{"query":"x","result":"","error":"nope","success": false}]"#,
         r#"{"isError":true,"content":[]}"#,
@@ -87,6 +96,11 @@ fn a_text_that_is_about_errors_is_no_failure() {
         "Exit code: 1\nretrying\nExit code: 0",
         "exited (code 0)",
         r#"{"returncode": 0, "output": "error: x"}"#,
+        r#"{"output":"Exit code: 1\nretrying","metadata":{"exit_code":0,"duration_seconds":0.1}}"#,
+        r#"{"output":"fine","metadata":{"exit":1,"tags":{"exit_code":1}}}"#,
+        "Chunk ID: a1b2c3\nWall time: 5.0 seconds\nProcess running with session ID 4711\nOutput:\n",
+        "Exit code: 0\nWall time: 0 seconds\nOutput:\nerror: none",
+        "an unsupported call: is told elsewhere",
         r#"{"error":null,"data":[1]}"#,
         r#"{"error":"","ok":true}"#,
         r#"{"success":true,"errors":[{"x":1}]}"#,
@@ -134,9 +148,45 @@ fn the_clients_word_counts_more_than_the_text() {
     assert!(!content(fine, None).failed(&memory));
 }
 
+/// What the shell of the Responses API gives back is a list of commands with their outcomes.
+#[test]
+fn the_output_of_a_shell_is_read_with_its_outcome() {
+    let memory = Memory::default();
+    let outcome = |raw: &str| {
+        let content = Content {
+            raw: raw.as_bytes(),
+            hash: xxh3_64(raw.as_bytes()),
+            flag: None,
+        };
+        (content.failed(&memory), content.outcome(&memory))
+    };
+    let ran = |stderr: &str, outcome: &str| {
+        format!(r#"[{{"stdout":"a\nb","stderr":"{stderr}","outcome":{outcome}}}]"#)
+    };
+    let failed = |raw: &str| outcome(raw).0;
+    assert!(failed(&ran("no", r#"{"type":"exit","exit_code":2}"#)));
+    assert!(failed(&ran("", r#"{"type":"timeout"}"#)));
+    assert!(!failed(&ran("warning", r#"{"exit_code":0,"type":"exit"}"#)));
+    assert!(!failed(&ran("no", "null")));
+    assert!(!failed(&ran("no", r#"{"exit_code":"#)));
+    let first = outcome(&ran("no such table", r#"{"type":"exit","exit_code":2}"#)).1;
+    let again = r#"[ {"outcome":{"exit_code":2},"stdout":"a\nb","stderr":"no such table"} ]"#;
+    let other = ran("no such row", r#"{"type":"exit","exit_code":2}"#);
+    assert_eq!(first, outcome(again).1);
+    assert_ne!(first, outcome(&other).1);
+}
+
 #[test]
 fn what_is_volatile_is_left_out_of_an_error() {
     for (one, other) in [
+        (
+            r#"{"output":"x","metadata":{"exit_code":1,"duration_seconds":0.1}}"#,
+            r#"{"output":"x","metadata":{"exit_code":1,"duration_seconds":12.34}}"#,
+        ),
+        (
+            "Exit code: 1\nWall time: 0.1 seconds\nOutput:\nx",
+            "Exit code: 1\nWall time: 2 seconds\nOutput:\nx",
+        ),
         (
             "failed at 2026-11-30T10:00:01.123Z",
             "failed at 2026-12-01T23:59:59Z",
@@ -196,6 +246,11 @@ fn what_tells_errors_apart_stays() {
         ("/home/me/tmp/x", "/home/me/tmp/y"),
         ("src/main.rs:10:5: x", "src/main.rs:11:5: x"),
         ("value 12345678", "value 87654321"),
+        (
+            r#"{"output":"x","metadata":{"exit_code":1}}"#,
+            r#"{"output":"x","metadata":{"exit_code":2}}"#,
+        ),
+        (r#"{"duration_limit":1}"#, r#"{"duration_limit":2}"#),
     ] {
         assert_ne!(
             error_of(one).strict,

@@ -9,7 +9,7 @@ use crate::provider::view::{DIAGNOSIS_NONE, Diagnosis, QuestionSpelling};
 /// How the question is written.
 pub static QUESTION: QuestionSpelling = QuestionSpelling {
     before: br#""diagnostics":{"previous_message_id":"#,
-    nothing: b"null",
+    nothing: Some(b"null"),
     after: b"},",
 };
 

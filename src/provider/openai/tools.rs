@@ -92,3 +92,82 @@ fn members(body: &[u8], object: Span) -> Result<Members, Fault> {
     }
     Ok(parts)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::wire::Wire;
+
+    fn of(wire: Wire, body: &str) -> (Vec<(&str, Option<&str>)>, bool) {
+        let view = wire.view(body.as_bytes()).unwrap();
+        let all = wire.declared(body.as_bytes(), &view);
+        let text = |span: Span| std::str::from_utf8(span.of(body.as_bytes())).unwrap();
+        let tools = all
+            .tools
+            .iter()
+            .map(|tool| (text(tool.name), tool.schema.map(text)))
+            .collect();
+        (tools, all.open)
+    }
+
+    #[test]
+    fn functions_have_schemas_and_custom_tools_have_none() {
+        let chat = r#"{"tools":[{"type":"function","function":{"description":"d","name":"read","parameters": {"name":1}}},
+            {"type":"custom","custom":{"name":"patch","parameters":{}}},{"function":{"name":"bare","parameters":null},"type":"function"}],
+            "functions":[{"name":"old","parameters":{"type":"object"}}],"messages":[]}"#;
+        let expected = vec![
+            (r#""read""#, Some(r#"{"name":1}"#)),
+            (r#""patch""#, None),
+            (r#""bare""#, None),
+            (r#""old""#, Some(r#"{"type":"object"}"#)),
+        ];
+        assert_eq!(of(Wire::Chat, chat), (expected, false));
+        let responses = r#"{"store":false,"tools":[{"type":"function","name":"exec","strict":false,"parameters":{"a":[]}},
+            {"type":"custom","name":"apply_patch","format":{"type":"grammar"}},
+            {"type":"function","name":"later","defer_loading":true,"parameters":{}}],"input":"x"}"#;
+        let expected = vec![
+            (r#""exec""#, Some(r#"{"a":[]}"#)),
+            (r#""apply_patch""#, None),
+            (r#""later""#, Some("{}")),
+        ];
+        assert_eq!(of(Wire::Responses, responses), (expected, false));
+        assert_eq!(of(Wire::Chat, "{}"), (Vec::new(), false));
+        assert_eq!(of(Wire::Responses, r#"{"input":"x"}"#), (Vec::new(), false));
+    }
+
+    #[test]
+    fn what_may_bring_further_tools_is_open() {
+        for (body, open) in [
+            (r#"{"tools":[{"type":"mcp","server_label":"s"}]}"#, true),
+            (r#"{"tools":[{"type":"web_search"}]}"#, true),
+            (r#"{"tools":[{"type":"local_shell"}]}"#, true),
+            (
+                r#"{"tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"}]}]}"#,
+                true,
+            ),
+            (r#"{"tools":[{"type":"tool_search"}]}"#, true),
+            (r#"{"tools":[{"type":"function"}]}"#, true),
+            (r#"{"tools":[7]}"#, true),
+            (
+                r#"{"input":[{"type":"additional_tools","role":"developer","tools":[]}]}"#,
+                true,
+            ),
+            (
+                r#"{"input":[{"type":"tool_search_output","tools":[]}]}"#,
+                true,
+            ),
+            (
+                r#"{"input":[{"type":"compaction","encrypted_content":"x"}]}"#,
+                false,
+            ),
+            (
+                r#"{"input":[{"role":"user","content":[{"type":"additional_tools"}]}]}"#,
+                true,
+            ),
+            (r#"{"previous_response_id":"r","input":"x"}"#, true),
+            (r#"{"conversation":"c","input":"x"}"#, true),
+        ] {
+            assert_eq!(of(Wire::Responses, body).1, open, "{body}");
+        }
+    }
+}

@@ -18,7 +18,7 @@
 use serde::Deserialize;
 
 use crate::provider::dialect::Counting;
-use crate::provider::lenient::{Count, Maybe};
+use crate::provider::lenient::{Count, Dollars, Maybe};
 use crate::provider::view::{Answer, Ttl};
 use crate::usage::Usage;
 
@@ -41,6 +41,8 @@ pub(super) struct WireUsage {
     cached_tokens: Count,
     cache_read_input_tokens: Count,
     cache_creation_input_tokens: Count,
+    /// In USD, by routers (OpenRouter).
+    cost: Dollars,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -81,11 +83,13 @@ struct Tokens {
 pub(super) struct Meter {
     tokens: Tokens,
     web_searches: Option<u64>,
+    cost_pico: Option<u64>,
 }
 
 impl Meter {
     /// Takes the next usage object of the answer. Says whether it tells the output.
     pub(super) fn take(&mut self, usage: WireUsage) -> bool {
+        self.cost_pico = usage.cost.0.or(self.cost_pico);
         let newer = Tokens::from(usage);
         self.tokens = newer.or(self.tokens);
         newer.output.is_some()
@@ -114,6 +118,7 @@ impl Meter {
         let output_sound = self.tokens.output_kinds(counting, &mut usage);
         usage.web_searches = self.web_searches;
         answer.metered.usage = usage;
+        answer.cost_pico = self.cost_pico;
         answer.prompt_tokens = self.tokens.prompt(counting);
         (!(input_sound && output_sound)).then_some(INCONSISTENT)
     }

@@ -13,6 +13,9 @@ use crate::text;
 use crate::trace::{Outcome, RequestKind};
 use crate::usage::{ModelFacts, Priced};
 
+/// The version of a price that the provider told itself.
+const TOLD_PRICE: &str = "provider";
+
 impl Open {
     /// Takes over what the answer said.
     pub(super) fn read(&mut self, shared: &Shared, answer: &Answer) {
@@ -142,6 +145,11 @@ impl Open {
         if metered.usage == crate::usage::Usage::default() {
             return facts;
         }
+        let mut upstreams = shared.config.upstreams.iter();
+        let upstream = upstreams.find(|upstream| upstream.name == self.record.upstream);
+        let told = answer
+            .cost_pico
+            .filter(|_| upstream.is_some_and(|upstream| upstream.dialect.tells_cost));
         let requested = self.record.model_requested.as_deref();
         match shared
             .prices
@@ -168,7 +176,7 @@ impl Open {
                 if let (false, Some(bound)) = (self.record.usage_complete, lower_bound_pico) {
                     self.record.cost_pico = Some(bound);
                     self.record.warnings.push("cost_lower_bound".to_owned());
-                } else {
+                } else if told.is_none() {
                     let model = model.unwrap_or_default();
                     if reason == crate::usage::price::UNKNOWN_MODEL {
                         shared.warn_unpriced(model, reason);
@@ -176,6 +184,14 @@ impl Open {
                     self.record.warnings.push(format!("unpriced:{reason}"));
                 }
             }
+        }
+        if let Some(told) = told {
+            // Its own word is what it takes.
+            self.record.cost_pico = Some(told);
+            self.record.price_version = Some(TOLD_PRICE.to_owned());
+            self.record
+                .warnings
+                .retain(|warning| warning != "cost_lower_bound");
         }
         facts
     }

@@ -9,7 +9,7 @@ use http::{HeaderValue, StatusCode};
 
 pub(in crate::proxy) use self::most::used;
 use self::most::{bounds, price};
-use self::words::{OVER, denial, over, refused, tell_left, unpriced};
+use self::words::{OVER, answered, denial, over, refused, tell_left, unpriced};
 use super::events::{self, Place};
 use crate::config::{CapAction, Reserve, Unpriced};
 use crate::guard::caps::{Amounts, Ask, Cap, Crossing, Denied, Limits, Scope};
@@ -251,8 +251,8 @@ pub(in crate::proxy) async fn enter(
                         // Without this limit, so that what it uses is booked all the same.
                         ask = again.beyond(&denied);
                     }
-                    (CapAction::Answer, _) => return Err(End::Answer(text)),
-                    _ => return Err(refused(&denied, status, text)),
+                    (CapAction::Answer, _) => return Err(answered(&text)),
+                    _ => return Err(refused(&denied, status, &text)),
                 }
             }
             Reserved::Unavailable(why) => {

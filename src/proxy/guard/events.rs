@@ -60,6 +60,19 @@ pub(super) fn loop_found(
         action,
         "a loop: calls repeat without getting anywhere"
     );
+    loop_went_on(shared, record, finding, action, pico, threshold);
+}
+
+/// A loop has gone on for long without coming to a next step. No metric and no line in the log: neither
+/// a further loop nor anything else that is done about it.
+pub(super) fn loop_went_on(
+    shared: &Shared,
+    record: &TurnRecord,
+    finding: &Finding,
+    action: &str,
+    pico: Option<u64>,
+    threshold: u32,
+) {
     emit(
         shared,
         EventRecord {

@@ -104,10 +104,15 @@ fn note(
         };
         record.guard.loop_pico = record.guard.loop_pico.or(pico);
         // A client that sends the same once more has not gone on.
-        if finding.fresh && seat.attempt == 1 {
+        if seat.attempt == 1 {
             let detector = Detector::from_word(&finding.detector);
             let threshold = detector.map_or(0, |detector| policy.rule(detector).threshold);
-            events::loop_found(shared, record, finding, action.as_str(), pico, threshold);
+            let word = action.as_str();
+            if finding.fresh {
+                events::loop_found(shared, record, finding, word, pico, threshold);
+            } else if doubled(finding.count, threshold) {
+                events::loop_went_on(shared, record, finding, word, pico, threshold);
+            }
         }
         if action == Action::Hint {
             shared.metrics.hints(1);
@@ -118,6 +123,13 @@ fn note(
         record.guard.action = Some(strictest.as_str().to_owned());
     }
     strictest
+}
+
+/// Whether a count is the threshold times a power of two: often enough to see that a loop goes on at the
+/// last step of its ladder, and seldom enough for one that goes on for ever.
+fn doubled(count: u32, threshold: u32) -> bool {
+    let times = count.checked_div(threshold);
+    times.is_some_and(|times| times.is_power_of_two() && times * threshold == count)
 }
 
 /// What happened, in one sentence without an end.
@@ -178,4 +190,16 @@ fn header(finding: &Finding) -> Option<HeaderValue> {
         finding.count
     );
     HeaderValue::from_str(&value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::doubled;
+
+    #[test]
+    fn a_loop_is_told_again_each_time_it_has_doubled() {
+        let told: Vec<u32> = (0..100).filter(|count| doubled(*count, 3)).collect();
+        assert_eq!(told, [3, 6, 12, 24, 48, 96]);
+        assert!(!doubled(5, 0) && doubled(u32::MAX, u32::MAX));
+    }
 }

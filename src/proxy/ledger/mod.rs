@@ -9,12 +9,14 @@ pub mod seeds;
 pub mod redis;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use self::local::LocalBooks;
 use self::redis::SharedBooks;
 
 use crate::guard::caps::{Amounts, Ask, Crossing, Denied, Left, Scope};
+use crate::trace::metrics::LedgerStats;
 
 /// What is known of a scope from earlier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -70,7 +72,11 @@ pub enum Reserved {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Ledger(Kept);
+pub struct Ledger {
+    kept: Kept,
+    /// Requests that the books of this process decided on while the shared ones were away.
+    fallback: AtomicU64,
+}
 
 /// Where the books are kept.
 #[derive(Debug)]
@@ -87,7 +93,7 @@ impl Ledger {
     /// percent, ascending, at which a [`Crossing`] is told.
     #[must_use]
     pub fn local(seeds: Arc<dyn Seeds>, levels: Vec<u32>) -> Self {
-        Self(Kept::Local(LocalBooks::new(seeds, levels)))
+        Self::of(Kept::Local(LocalBooks::new(seeds, levels)))
     }
 
     /// Books that several gateways share. While they cannot be reached, requests go by the books of
@@ -103,12 +109,33 @@ impl Ledger {
     ) -> Result<Self, String> {
         let shared = SharedBooks::connect(url, levels.clone()).await?;
         let local = local.map(|seeds| LocalBooks::new(seeds, levels));
-        Ok(Self(Kept::Shared(shared, local)))
+        Ok(Self::of(Kept::Shared(shared, local)))
+    }
+
+    fn of(kept: Kept) -> Self {
+        Self {
+            kept,
+            fallback: AtomicU64::new(0),
+        }
+    }
+
+    /// How shared books stand; `None` with those of this process alone.
+    #[must_use]
+    pub fn stats(&self) -> Option<LedgerStats> {
+        match &self.kept {
+            Kept::Local(_) => None,
+            Kept::Shared(shared, _) => Some(LedgerStats {
+                up: shared.is_up(),
+                fallback: self.fallback.load(Ordering::Relaxed),
+                waiting: shared.waiting(),
+                lost: shared.lost(),
+            }),
+        }
     }
 
     /// Waits until what ended has been told to shared books, for at most so long; whether it has.
     pub async fn flush(&self, within: Duration) -> bool {
-        match &self.0 {
+        match &self.kept {
             Kept::Local(_) => true,
             Kept::Shared(shared, _) => shared.flush(within).await,
         }
@@ -116,12 +143,13 @@ impl Ledger {
 
     /// Asks. All scopes grant it, or nothing is held. To be called inside a Tokio runtime.
     pub async fn reserve(&self, ask: Ask) -> Reserved {
-        match &self.0 {
+        match &self.kept {
             Kept::Local(books) => books.reserve(ask).await,
             Kept::Shared(shared, None) => shared.reserve(ask).await,
             Kept::Shared(shared, Some(local)) => match shared.reserve(ask.clone()).await {
                 Reserved::Unavailable(why) => {
                     tracing::debug!(why, "shared books are away; those of this process decide");
+                    self.fallback.fetch_add(1, Ordering::Relaxed);
                     local.reserve(ask).await
                 }
                 reserved => reserved,
@@ -140,7 +168,7 @@ impl Ledger {
         now_ms: i64,
         tell: impl FnOnce(Vec<Crossing>) + Send + 'static,
     ) {
-        match &self.0 {
+        match &self.kept {
             Kept::Local(books) | Kept::Shared(_, Some(books)) if hold.local => {
                 tell(books.settle(&hold, &used, agent_ended, now_ms));
             }

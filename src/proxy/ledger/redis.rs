@@ -30,11 +30,12 @@
 mod answer;
 mod call;
 mod driver;
+mod ping;
 mod queue;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -42,6 +43,7 @@ use uuid::Uuid;
 
 use self::answer::{Answer, read_answer};
 use self::call::Outcome;
+pub use self::ping::{Seen, Unseen, ping};
 use self::queue::{Asking, Live, Place, Queue, Settling, Tell};
 use super::{Hold, Reserved};
 use crate::guard::caps::{Amounts, Ask, Crossing};
@@ -77,6 +79,8 @@ struct Shared {
     levels: Vec<u32>,
     timing: Timing,
     lost: AtomicU64,
+    /// Two attempts in a row have failed, and none has gone well since.
+    down: AtomicBool,
 }
 
 impl Shared {
@@ -140,6 +144,7 @@ impl SharedBooks {
             levels,
             timing,
             lost: AtomicU64::new(0),
+            down: AtomicBool::new(false),
         });
         tokio::spawn(driver::run(Arc::clone(&shared), client));
         Ok(Self { shared })
@@ -242,6 +247,13 @@ impl SharedBooks {
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.shared.lost.load(Ordering::Relaxed)
+    }
+
+    /// Whether Redis answers, as far as is known: one connection that breaks says nothing yet, and
+    /// one on which nothing happens is tried with each renewal.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        !self.shared.down.load(Ordering::Relaxed)
     }
 
     /// Settlements that have not been booked yet.

@@ -89,6 +89,7 @@ pub(super) fn watch(
         compared: prepared.compared,
         expected: Default::default(),
         min_tokens,
+        wire: view.wire,
         automatic: view.caching.automatic(),
         bytes_per_token_milli: ratio,
         beside: seat.turn == 1 && &*seat.thread_id != "main",

@@ -9,24 +9,33 @@
 //!
 //! Money and counts are integers throughout; nothing of the content goes to a log or an error.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clickhouse::{Client, RowOwned, RowWrite};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::config::ClickHouse;
 use crate::trace::Entry;
 
+mod ask;
 mod failure;
 mod import;
+mod look;
 mod migrate;
 mod present;
 mod read;
 mod row;
 mod schema;
 
+pub use ask::ClickHouseAnswers;
 pub use failure::{Error, Failure};
 pub use import::{Imported, Moved, import};
+pub use look::{Look, SCHEMA, Schema, Unseen};
 pub use present::{MAX_IDS, Range};
 pub use schema::{MAX_RETENTION_DAYS, statements};
 
@@ -38,6 +47,10 @@ use schema::Dialect;
 const INSERT_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long any other statement may take.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Keep-alive of connections, and how long one is kept that nothing uses: the server closes those
+/// after three seconds.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+const POOL_IDLE: Duration = Duration::from_secs(2);
 /// Rows of one insert. More than any batch that a spool gives, and few enough for the server to
 /// take them as one block, which is what makes an insert all or nothing.
 const MAX_INSERT_ROWS: usize = 100_000;
@@ -60,17 +73,8 @@ impl ClickHouseSink {
     /// A sink for a server. Nothing is sent yet.
     #[must_use]
     pub fn new(settings: &ClickHouse) -> Self {
-        let mut client = Client::default()
-            .with_url(&settings.url)
-            .with_product_info("prefixgate", env!("CARGO_PKG_VERSION"));
-        if let Some(user) = &settings.user {
-            client = client.with_user(user);
-        }
-        if let Some(password) = &settings.password {
-            client = client.with_password(password);
-        }
         Self {
-            client,
+            client: client(settings),
             dialect: Dialect::of(settings),
             async_insert: settings.async_insert,
             ready: false,
@@ -209,6 +213,50 @@ impl std::fmt::Debug for ClickHouseSink {
             .field("ready", &self.ready)
             .finish_non_exhaustive()
     }
+}
+
+/// A client of a server. Nothing is sent yet.
+fn client(settings: &ClickHouse) -> Client {
+    let mut client = trusting(&settings.extra_ca)
+        .with_url(&settings.url)
+        .with_product_info("prefixgate", env!("CARGO_PKG_VERSION"));
+    if let Some(user) = &settings.user {
+        client = client.with_user(user);
+    }
+    if let Some(password) = &settings.password {
+        client = client.with_password(password);
+    }
+    client
+}
+
+/// A client that trusts the compiled-in roots and these.
+fn trusting(extra_ca: &[CertificateDer<'static>]) -> Client {
+    if extra_ca.is_empty() {
+        return Client::default();
+    }
+    let mut roots = RootCertStore::from_iter(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+    // Those that cannot be used the configuration has refused.
+    roots.add_parsable_certificates(extra_ca.iter().cloned());
+    // The provider is named: a process-wide default would panic if two were linked in.
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let Ok(tls) =
+        rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()
+    else {
+        // Not with this provider. The roots that are left refuse what they do not know.
+        return Client::default();
+    };
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_keepalive(Some(KEEPALIVE));
+    let connector = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_tls_config(tls.with_root_certificates(roots).with_no_client_auth())
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(tcp);
+    let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(POOL_IDLE)
+        .build(connector);
+    Client::with_http_client(http)
 }
 
 /// Rows in pieces for an insert each, with the token of each.

@@ -13,8 +13,14 @@ impl ClickHouseSink {
     /// # Errors
     /// The server cannot be asked, or holds what this version does not know.
     pub async fn turns(&self, run: &str, most: usize) -> Result<Vec<TurnRecord>, Error> {
-        self.records::<TurnRow, _>("turns", "started, id", ("batch", "UInt64"), run, most)
-            .await
+        self.records::<TurnRow, _>(
+            "turns",
+            "started, UUIDToNum(id)",
+            ("batch", "UInt64"),
+            run,
+            most,
+        )
+        .await
     }
 
     /// Tool calls of a run as they stand now, in the order in which they were asked for, at most
@@ -23,7 +29,7 @@ impl ClickHouseSink {
     /// # Errors
     /// As [`ClickHouseSink::turns`].
     pub async fn calls(&self, run: &str, most: usize) -> Result<Vec<ToolCallRecord>, Error> {
-        let order = "asked, turn_id, call_id";
+        let order = "asked, UUIDToNum(turn_id), call_id";
         self.records::<CallRow, _>("tool_calls", order, ("version", "UInt8"), run, most)
             .await
     }
@@ -33,11 +39,11 @@ impl ClickHouseSink {
     /// # Errors
     /// As [`ClickHouseSink::turns`].
     pub async fn events(&self, run: &str, most: usize) -> Result<Vec<EventRecord>, Error> {
-        self.records::<EventRow, _>("events", "at, id", ("", ""), run, most)
+        self.records::<EventRow, _>("events", "at, UUIDToNum(id)", ("", ""), run, most)
             .await
     }
 
-    /// `left_out` is a column of the row that the view does not have, and its type.
+    /// For `left_out` see [`columns`].
     async fn records<R, T>(
         &self,
         view: &str,
@@ -51,19 +57,9 @@ impl ClickHouseSink {
         T: TryFrom<R>,
         Error: From<T::Error>,
     {
-        let columns: Vec<_> = <R as Row>::COLUMN_NAMES
-            .iter()
-            .map(|name| {
-                if *name == left_out.0 {
-                    format!("to{}(0) AS {name}", left_out.1)
-                } else {
-                    (*name).to_owned()
-                }
-            })
-            .collect();
         let sql = format!(
             "SELECT {} FROM {} WHERE run_id = {} ORDER BY {order} LIMIT {most}",
-            columns.join(", "),
+            columns::<R>(left_out),
             self.dialect.name(view),
             literal(run)
         );
@@ -74,4 +70,16 @@ impl ClickHouseSink {
         }
         Ok(records)
     }
+}
+
+/// The columns of a row, of a view. `left_out` is one that the view does not have, and its type.
+pub(super) fn columns<R: Row>(left_out: (&str, &str)) -> String {
+    let columns = R::COLUMN_NAMES.iter().map(|name| {
+        if *name == left_out.0 {
+            format!("to{}(0) AS {name}", left_out.1)
+        } else {
+            (*name).to_owned()
+        }
+    });
+    columns.collect::<Vec<_>>().join(", ")
 }

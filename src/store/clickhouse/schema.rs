@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use crate::config::ClickHouse;
 
-/// Longest retention in days: the dates of ClickHouse's TTL end in 2106, and wrap around.
-pub const MAX_RETENTION_DAYS: u32 = 18_250;
+/// Longest retention in days.
+pub const MAX_RETENTION_DAYS: u32 = ClickHouse::MAX_RETENTION_DAYS;
 /// Inserts of a table that the server remembers, to recognise one that comes again.
 const WINDOW: u32 = 10_000;
 /// How long a replicated table remembers them, in seconds.
@@ -39,6 +39,11 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         version: 2,
         name: "hours",
         template: include_str!("migrations/0002_hours.sql"),
+    },
+    Migration {
+        version: 3,
+        name: "lifetimes",
+        template: include_str!("migrations/0003_lifetimes.sql"),
     },
 ];
 

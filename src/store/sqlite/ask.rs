@@ -13,20 +13,33 @@ use crate::store::audit::{Agreement, CulpritBy, Culprits, Duplicates, Unreads, V
 use crate::store::groups::Groups;
 use crate::store::guards::{CapSeen, LoopSeen, ToolSeen};
 use crate::store::questions::{By, Filter, Questions, RunSummary, Spend, ThreadSummary};
-use crate::store::totals::{Fact, Judged, Totals};
+use crate::store::totals::{Fact, Judged, KIND_COLUMNS, KINDS, Totals, usage_of};
 use crate::store::{Savings, StoreError};
 use crate::trace::{Outcome, RequestKind, TurnRecord};
-use crate::usage::Usage;
 
-/// The columns that [`fact`] reads, at the start of a selection.
-pub(super) const FACTS: &str = "\
-    t.attempt, t.outcome, t.status, t.uncached, t.read, t.write_5m, t.write_1h, \
-    t.write_30m, t.write_12h, t.output, t.usage_complete, t.usage_estimated, t.cost_pico, t.cost_no_cache_pico, \
-    t.kind, t.verdict, t.lost_tokens, t.lost_pico";
-/// The number of columns in [`FACTS`].
-pub(super) const FACT_COLUMNS: usize = 18;
-/// Where [`FACTS`] has the kind.
-const KIND: usize = 14;
+/// What [`fact`] reads beside the tokens.
+const OTHER_FACTS: [&str; 11] = [
+    "attempt",
+    "outcome",
+    "status",
+    "kind",
+    "usage_complete",
+    "usage_estimated",
+    "cost_pico",
+    "cost_no_cache_pico",
+    "verdict",
+    "lost_tokens",
+    "lost_pico",
+];
+/// The number of columns in [`facts`].
+pub(super) const FACT_COLUMNS: usize = KINDS + OTHER_FACTS.len();
+
+/// The columns that [`fact`] reads, for the start of a selection.
+pub(super) fn facts() -> String {
+    let columns = KIND_COLUMNS.iter().chain(&OTHER_FACTS);
+    let columns: Vec<_> = columns.map(|column| format!("t.{column}")).collect();
+    columns.join(", ")
+}
 
 /// Conditions with their values.
 pub(super) struct Where {
@@ -92,13 +105,14 @@ impl Questions for Sqlite {
                 SELECT t.run_id AS id, MAX(t.started_ms) AS active FROM turns t \
                 WHERE {} GROUP BY t.run_id \
                 ORDER BY active DESC, id LIMIT {}) \
-            SELECT {FACTS}, t.run_id, t.run_source, t.app, t.client, t.model_served, \
+            SELECT {}, t.run_id, t.run_source, t.app, t.client, t.model_served, \
                 t.started_ms, t.duration_us, t.thread_id \
             FROM picked JOIN turns t \
                 ON t.run_id = picked.id AND t.kind IN ('turn', 'keep_warm') \
-            ORDER BY picked.active DESC, picked.id, t.started_ms, t.seq",
+            ORDER BY picked.active DESC, picked.id, t.started_ms, t.id",
             wanted.sql,
-            limit(filter)
+            limit(filter),
+            facts()
         );
         self.with(|c| {
             let mut statement = c.prepare(&sql)?;
@@ -151,10 +165,11 @@ impl Questions for Sqlite {
             .and("t.run_id = ?", Some(run.to_owned()))
             .range(filter);
         let sql = format!(
-            "SELECT {FACTS}, t.thread_id, t.parent_thread, t.agent, t.started_ms, t.duration_us, \
+            "SELECT {}, t.thread_id, t.parent_thread, t.agent, t.started_ms, t.duration_us, \
                 (SELECT COUNT(*) FROM tool_calls c WHERE c.turn_id = t.id), \
                 (SELECT COUNT(*) FROM tool_calls c WHERE c.turn_id = t.id AND c.status = 'failed') \
-            FROM turns t WHERE {} ORDER BY t.started_ms, t.seq",
+            FROM turns t WHERE {} ORDER BY t.started_ms, t.id",
+            facts(),
             wanted.sql
         );
         self.with(|c| {
@@ -187,7 +202,11 @@ impl Questions for Sqlite {
             By::Upstream => "t.upstream",
             By::Day | By::Hour => "t.started_ms",
         };
-        let sql = format!("SELECT {FACTS}, {key} FROM turns t WHERE {}", wanted.sql);
+        let sql = format!(
+            "SELECT {}, {key} FROM turns t WHERE {}",
+            facts(),
+            wanted.sql
+        );
         let mut groups = Groups::new(by, zone);
         self.with(|c| {
             let mut statement = c.prepare(&sql)?;
@@ -326,43 +345,41 @@ fn add_to_thread(thread: &mut ThreadSummary, row: &Row<'_>) -> rusqlite::Result<
     Ok(())
 }
 
-/// Reads the columns of [`FACTS`].
+/// Reads the columns of [`facts`].
 pub(super) fn fact(row: &Row<'_>) -> rusqlite::Result<Fact> {
     let known = |column: usize| -> rusqlite::Result<Option<u64>> {
         let value: Option<i64> = row.get(column)?;
         Ok(value.and_then(|v| u64::try_from(v).ok()))
     };
-    let outcome = row.get_ref(1)?.as_str()?;
-    let kind = row.get_ref(KIND)?.as_str()?;
-    let status = row.get_ref(KIND + 1)?.as_str_or_null()?;
+    let mut tokens = [None; KINDS];
+    for (column, kind) in tokens.iter_mut().enumerate() {
+        *kind = known(column)?;
+    }
+    let at = |other: usize| KINDS + other;
+    let amount = |other| known(at(other)).map(|amount| amount.map(u128::from));
+    let outcome = row.get_ref(at(1))?.as_str()?;
+    let kind = row.get_ref(at(3))?.as_str()?;
+    let status = row.get_ref(at(8))?.as_str_or_null()?;
     let status = status
         .map(|word| Status::from_word(word).ok_or_else(|| row::unknown("verdict", word.into())))
         .transpose()?;
-    let (lost_tokens, lost_pico) = (known(KIND + 2)?, known(KIND + 3)?);
+    let (lost_tokens, lost_pico) = (amount(9)?, amount(10)?);
     Ok(Fact {
-        kind: RequestKind::from_word(kind).ok_or_else(|| row::unknown("kind", kind.into()))?,
-        attempt: row.get(0)?,
-        outcome: Outcome::from_word(outcome)
-            .ok_or_else(|| row::unknown("outcome", outcome.into()))?,
-        status: row.get(2)?,
-        usage: Usage {
-            uncached: known(3)?,
-            read: known(4)?,
-            write_5m: known(5)?,
-            write_1h: known(6)?,
-            write_30m: known(7)?,
-            write_12h: known(8)?,
-            output: known(9)?,
-            ..Usage::default()
-        },
-        usage_complete: row.get(10)?,
-        usage_estimated: row.get(11)?,
-        cost_pico: known(12)?,
-        cost_no_cache_pico: known(13)?,
+        usage_complete: row.get(at(4))?,
+        usage_estimated: row.get(at(5))?,
+        cost_pico: amount(6)?,
+        cost_no_cache_pico: amount(7)?,
         judged: status.map(|status| Judged {
             status,
             lost_tokens,
             lost_pico,
         }),
+        ..Fact::one(
+            RequestKind::from_word(kind).ok_or_else(|| row::unknown("kind", kind.into()))?,
+            row.get(at(0))?,
+            Outcome::from_word(outcome).ok_or_else(|| row::unknown("outcome", outcome.into()))?,
+            row.get(at(2))?,
+            &usage_of(tokens),
+        )
     })
 }

@@ -1,7 +1,5 @@
 //! The answers about the prompt cache. What could grow beyond SQLite's integers is summed up here.
 
-use std::cmp::Reverse;
-
 use jiff::tz::TimeZone;
 use rusqlite::params_from_iter;
 use uuid::Uuid;
@@ -11,20 +9,11 @@ use super::ask::Where;
 use super::row::Reader;
 use crate::prompt_cache::verdict::{Reason, Status, Verdict, What, Whose};
 use crate::store::audit::{
-    Agreement, Collected, CulpritBy, Culprits, Disagreement, Duplicate, Duplicates, Place, Unread,
-    Unreads, Verdicts,
+    Agreement, BREAK, Collected, CulpritBy, Culprits, DIAGNOSED, Disagreement, Duplicate,
+    Duplicates, Duplicating, Place, Unreading, Unreads, Verdicts, WRITES, Written, lifetime, wrote,
 };
 use crate::store::{Filter, StoreError, groups};
 
-/// Lifetimes of entries in milliseconds.
-const M5_MS: i64 = 300_000;
-const H1_MS: i64 = 3_600_000;
-
-/// The condition of the index `turns_by_break`, word for word.
-pub(super) const BREAK: &str = "(t.verdict IN ('partial', 'miss') OR t.lost_tokens > 0)";
-/// The condition of the index `turns_by_diagnosis`, word for word.
-pub(super) const DIAGNOSED: &str =
-    "(t.native_diagnosis IS NOT NULL OR t.native_agrees IS NOT NULL)";
 /// The columns that [`place`] reads.
 const PLACE: &str = "t.id, t.run_id, t.thread_id, t.turn, t.started_ms, t.app, t.client";
 
@@ -56,7 +45,7 @@ impl Sqlite {
         let sql = format!(
             "SELECT {PLACE}, t.verdict, t.verdict_reason, t.lost_tokens, t.lost_pico, t.what, \
                 t.whose, t.first_changed, t.first_changed_offset, t.verdict_detail \
-            FROM turns t WHERE {BREAK} AND {} ORDER BY t.started_ms, t.seq",
+            FROM turns t WHERE {BREAK} AND {} ORDER BY t.started_ms, t.id",
             wanted.sql
         );
         let mut collected = Collected::default();
@@ -89,18 +78,15 @@ impl Sqlite {
 
     pub(super) fn ask_unread(&self, filter: &Filter, now_ms: i64) -> Result<Unreads, StoreError> {
         let wanted = Where::turns().range(filter);
-        // Rows from before the engine (no policy, no verdict) cannot be judged. A request of our own
-        // that kept the entry alive has moved the end of its life, and is not the read it is for.
+        // A request of our own that kept the entry alive has moved the end of its life, and is not
+        // the read it is for.
         let sql = format!(
             "WITH written AS ( \
                 SELECT {PLACE}, COALESCE(t.model_served, t.model_requested) AS model, \
-                    t.write_5m, t.write_1h, t.premium_pico, \
-                    CASE WHEN t.write_1h > 0 THEN {H1_MS} ELSE {M5_MS} END AS ttl, \
+                    {}, t.premium_pico, {} AS ttl, \
                     MAX(t.started_ms, COALESCE((SELECT MAX(r.started_ms) FROM turns r \
                         WHERE r.read_of = t.id AND r.kind = 'keep_warm'), t.started_ms)) AS alive \
-                FROM turns t WHERE {} AND (t.write_5m > 0 OR t.write_1h > 0) \
-                    AND (t.premium_pico IS NULL OR t.premium_pico > 0) \
-                    AND (t.policy IS NOT NULL OR t.verdict IS NOT NULL OR t.unjudged IS NOT NULL) \
+                FROM turns t WHERE {} AND {} \
                     AND NOT EXISTS (SELECT 1 FROM turns r \
                         WHERE r.read_of = t.id AND r.kind = 'turn')) \
             SELECT t.*, EXISTS (SELECT 1 FROM turns u \
@@ -109,45 +95,30 @@ impl Sqlite {
                         AND u.thread_id = t.thread_id AND u.id <> t.id \
                         AND u.read > 0 AND u.read_of IS NULL) \
             FROM written t",
-            wanted.sql
+            WRITES.map(|(column, _)| format!("t.{column}")).join(", "),
+            lifetime(),
+            wanted.sql,
+            wrote(),
         );
-        let mut unreads = Unreads::default();
+        let mut unread = Unreading::at(now_ms, filter.limit);
         self.each(&sql, wanted, |from| {
             let (place, model) = (place(from)?, from.take()?);
-            let (short, long) = (from.known()?, from.known()?);
-            let premium_pico = from.known()?;
-            let (ttl_ms, alive_ms): (i64, i64) = (from.take()?, from.take()?);
-            if from.take()? {
-                unreads.unattributed += 1;
-            } else if now_ms.saturating_sub(alive_ms) < ttl_ms {
-                unreads.pending += 1;
-            } else {
-                let tokens = match (short, long) {
-                    (Some(a), Some(b)) => a.checked_add(b),
-                    (a, b) => a.or(b),
-                };
-                unreads.turns += 1;
-                unreads.tokens.add(tokens);
-                unreads.wasted.add(premium_pico);
-                unreads.rows.push(Unread {
-                    place,
-                    model,
-                    tokens,
-                    ttl_ms,
-                    premium_pico,
-                });
+            let mut tokens = [None; WRITES.len()];
+            for kind in &mut tokens {
+                *kind = from.known()?;
             }
+            unread.add(Written {
+                place,
+                model,
+                tokens,
+                premium_pico: from.known()?,
+                ttl_ms: from.take()?,
+                alive_ms: from.take()?,
+                perhaps_read: from.take()?,
+            });
             Ok(())
         })?;
-        unreads.rows.sort_by_key(|row| {
-            (
-                Reverse(row.premium_pico),
-                row.place.started_ms,
-                row.place.id,
-            )
-        });
-        unreads.rows.truncate(filter.limit);
-        Ok(unreads)
+        Ok(unread.finish())
     }
 
     pub(super) fn ask_duplicates(&self, filter: &Filter) -> Result<Duplicates, StoreError> {
@@ -157,51 +128,38 @@ impl Sqlite {
             FROM turns t WHERE t.duplicate_of IS NOT NULL AND {}",
             wanted.sql
         );
-        let mut duplicates = Duplicates::default();
+        let mut duplicates = Duplicating::with_limit(filter.limit);
         self.each(&sql, wanted, |from| {
-            let row = Duplicate {
+            duplicates.add(Duplicate {
                 place: place(from)?,
                 of: Uuid::from_bytes(from.take()?),
                 tokens: from.known()?,
                 pico: from.known()?,
-            };
-            duplicates.turns += 1;
-            duplicates.tokens.add(row.tokens);
-            duplicates.pico.add(row.pico);
-            duplicates.rows.push(row);
+            });
             Ok(())
         })?;
-        duplicates
-            .rows
-            .sort_by_key(|row| (Reverse(row.pico), row.place.started_ms, row.place.id));
-        duplicates.rows.truncate(filter.limit);
-        Ok(duplicates)
+        Ok(duplicates.finish())
     }
 
     pub(super) fn ask_agreement(&self, filter: &Filter) -> Result<Agreement, StoreError> {
         let wanted = Where::turns().range(filter);
         let sql = format!(
             "SELECT {PLACE}, t.native_agrees, t.verdict, t.verdict_reason, t.native_diagnosis \
-            FROM turns t WHERE {DIAGNOSED} AND {} ORDER BY t.started_ms DESC, t.seq DESC",
+            FROM turns t WHERE {DIAGNOSED} AND {} ORDER BY t.started_ms DESC, t.id DESC",
             wanted.sql
         );
         let mut agreement = Agreement::default();
         self.each(&sql, wanted, |from| {
             let place = place(from)?;
-            match from.take::<Option<bool>>()? {
-                Some(true) => agreement.agree += 1,
-                None => agreement.not_comparable += 1,
-                Some(false) => {
-                    agreement.disagree += 1;
-                    if agreement.rows.len() < filter.limit {
-                        agreement.rows.push(Disagreement {
-                            place,
-                            status: from.word_or_null("verdict", Status::from_word)?,
-                            reason: from.word_or_null("verdict_reason", Reason::from_word)?,
-                            native: from.take()?,
-                        });
-                    }
-                }
+            let agrees = from.take::<Option<bool>>()?;
+            agreement.add(agrees, 1);
+            if agrees == Some(false) && agreement.rows.len() < filter.limit {
+                agreement.rows.push(Disagreement {
+                    place,
+                    status: from.word_or_null("verdict", Status::from_word)?,
+                    reason: from.word_or_null("verdict_reason", Reason::from_word)?,
+                    native: from.take()?,
+                });
             }
             Ok(())
         })?;
@@ -218,11 +176,7 @@ impl Sqlite {
         let mut verdicts = Verdicts::default();
         self.each(&sql, wanted, |from| {
             let status = from.word_or_null("verdict", Status::from_word)?;
-            let (unjudged, count) = (from.take()?, from.number()?);
-            *match status {
-                Some(status) => verdicts.by_status.entry(status.as_str()).or_default(),
-                None => verdicts.unjudged.entry(unjudged).or_default(),
-            } += count;
+            verdicts.add(status, from.take()?, from.number()?);
             Ok(())
         })?;
         Ok(verdicts)

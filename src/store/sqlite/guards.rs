@@ -20,10 +20,10 @@ impl Sqlite {
                     MIN(t.at_ms) OVER found AS first_ms, \
                     ROW_NUMBER() OVER ( \
                         PARTITION BY t.run_id, t.thread_id, t.name, t.tools \
-                        ORDER BY t.at_ms DESC, t.seq DESC) AS place \
+                        ORDER BY t.at_ms DESC, t.id DESC) AS place \
                 FROM events t WHERE {} \
                 WINDOW found AS (PARTITION BY t.run_id, t.thread_id, t.name, t.tools)) \
-            WHERE place = 1 ORDER BY at_ms DESC, seq DESC LIMIT {}",
+            WHERE place = 1 ORDER BY at_ms DESC, id DESC LIMIT {}",
             wanted.sql,
             limit(filter)
         );
@@ -64,10 +64,10 @@ impl Sqlite {
                     MIN(t.at_ms) OVER cap AS first_ms, MAX(t.at_ms) OVER cap AS last_ms, \
                     ROW_NUMBER() OVER ( \
                         PARTITION BY t.scope, t.run_id, t.name \
-                        ORDER BY t.limit_value IS NOT NULL DESC, t.at_ms DESC, t.seq DESC) AS place \
+                        ORDER BY t.limit_value IS NOT NULL DESC, t.at_ms DESC, t.id DESC) AS place \
                 FROM events t WHERE {} \
                 WINDOW cap AS (PARTITION BY t.scope, t.run_id, t.name)) \
-            WHERE place = 1 ORDER BY last_ms DESC, seq DESC LIMIT {}",
+            WHERE place = 1 ORDER BY last_ms DESC, id DESC LIMIT {}",
             wanted.sql,
             limit(filter)
         );

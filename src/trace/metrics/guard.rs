@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
-use super::{Metrics, OTHER};
+use super::{Metrics, OTHER, catch_up};
 use crate::guard::caps::Cap;
 use crate::guard::loops::{Action, Detector};
 
@@ -15,6 +15,19 @@ pub(super) const SCOPES: [&str; 3] = ["run", "unnamed", "key"];
 /// What becomes of an alert.
 pub(super) const RESULTS: [&str; 3] = ["sent", "failed", "dropped"];
 
+/// How books of caps stand that several gateways share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LedgerStats {
+    /// They can be reached.
+    pub up: bool,
+    /// Requests that the books of this process decided on meanwhile.
+    pub fallback: u64,
+    /// Requests that ended and are not booked yet.
+    pub waiting: usize,
+    /// Requests that ended and will never be booked.
+    pub lost: u64,
+}
+
 /// Loops, caps and alerts. Words that are not in their set are counted as `other`.
 #[derive(Debug)]
 pub(super) struct Guard {
@@ -24,6 +37,10 @@ pub(super) struct Guard {
     unenforced: IntCounter,
     hints: IntCounter,
     ledger_unavailable: IntCounter,
+    ledger_up: IntGauge,
+    ledger_fallback: IntCounter,
+    ledger_waiting: IntGauge,
+    ledger_lost: IntCounter,
     pub(super) alerts: IntCounterVec,
     /// Levels that have a label.
     known_levels: Mutex<Vec<u32>>,
@@ -41,6 +58,16 @@ impl Guard {
             registry.register(Box::new(metric.clone()))?;
             Ok::<_, prometheus::Error>(metric)
         };
+        let gauge = |name: &str, help: &str| {
+            let metric = IntGauge::new(name, help)?;
+            registry.register(Box::new(metric.clone()))?;
+            Ok::<_, prometheus::Error>(metric)
+        };
+        let ledger_up = gauge(
+            "prefixgate_ledger_up",
+            "Whether the books of the caps can be reached; those of this process always can",
+        )?;
+        ledger_up.set(1);
         Ok(Self {
             loops: counter(
                 "prefixgate_loops_total",
@@ -67,7 +94,20 @@ impl Guard {
             )?,
             ledger_unavailable: plain(
                 "prefixgate_ledger_unavailable_total",
-                "Times that the books of the caps could not be reached",
+                "Requests that were refused since the books of the caps could not be reached",
+            )?,
+            ledger_up,
+            ledger_fallback: plain(
+                "prefixgate_ledger_fallback_total",
+                "Requests that the books of this process decided on while the shared ones were away",
+            )?,
+            ledger_waiting: gauge(
+                "prefixgate_ledger_waiting",
+                "Requests that ended and are not in the shared books yet",
+            )?,
+            ledger_lost: plain(
+                "prefixgate_ledger_lost_total",
+                "Requests that ended and will never be in the shared books",
             )?,
             alerts: counter(
                 "prefixgate_alerts_total",
@@ -147,9 +187,21 @@ impl Metrics {
         self.guard.hints.inc_by(texts);
     }
 
-    /// Counts a time that the books of the caps could not be reached.
+    /// Counts a request that is refused since the books of the caps could not be reached.
     pub fn ledger_unavailable(&self) {
         self.guard.ledger_unavailable.inc();
+    }
+
+    /// Takes over how shared books of caps stand.
+    pub fn ledger(&self, stats: &LedgerStats) {
+        let _alone = self.alone();
+        let guard = &self.guard;
+        guard.ledger_up.set(stats.up.into());
+        guard
+            .ledger_waiting
+            .set(i64::try_from(stats.waiting).unwrap_or(i64::MAX));
+        catch_up(&guard.ledger_fallback, stats.fallback);
+        catch_up(&guard.ledger_lost, stats.lost);
     }
 
     /// Counts an alert by what became of it: `sent`, `failed` or `dropped`.

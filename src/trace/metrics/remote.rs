@@ -33,6 +33,25 @@ pub struct RemoteStats {
     pub up: Option<bool>,
 }
 
+/// What became of spans and of posts of metrics, since the start of the process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OtlpStats {
+    /// Spans that the receiver has taken.
+    pub sent: u64,
+    /// Spans that it rejected from posts which it took otherwise.
+    pub rejected: u64,
+    /// Spans that are in no record and were given up.
+    pub given_up: u64,
+    /// Posts of spans that arrived.
+    pub posts: u64,
+    /// Posts of spans that failed.
+    pub failed_posts: u64,
+    /// Posts of metrics that arrived.
+    pub metric_posts: u64,
+    /// Posts of metrics that failed.
+    pub failed_metric_posts: u64,
+}
+
 /// Families by store. A store that is not configured has no series in them.
 #[derive(Debug)]
 pub(super) struct Remote {
@@ -45,6 +64,8 @@ pub(super) struct Remote {
     delivered: IntCounterVec,
     dropped: IntCounterVec,
     failures: IntCounterVec,
+    spans: IntCounterVec,
+    posts: IntCounterVec,
 }
 
 impl Remote {
@@ -103,6 +124,16 @@ impl Remote {
                 "Deliveries to the remote store that failed and are tried again",
                 &["store"],
             )?,
+            spans: counter(
+                "prefixgate_otlp_spans_total",
+                "Spans by what became of them: sent, rejected by the receiver, given up",
+                &["result"],
+            )?,
+            posts: counter(
+                "prefixgate_otlp_posts_total",
+                "Posts to the OTLP receiver by what they held and whether it took them",
+                &["signal", "result"],
+            )?,
         })
     }
 }
@@ -153,6 +184,28 @@ impl Metrics {
         }
         if other > 0 {
             catch_up(&dropped(OTHER), other);
+        }
+    }
+
+    /// Takes over what the exporter of spans has counted. From the first call on all of its series
+    /// exist.
+    pub fn otlp(&self, stats: &OtlpStats) {
+        let _alone = self.alone();
+        let remote = &self.remote;
+        for (result, n) in [
+            ("sent", stats.sent),
+            ("rejected", stats.rejected),
+            ("given_up", stats.given_up),
+        ] {
+            catch_up(&remote.spans.with_label_values(&[result]), n);
+        }
+        for (signal, result, n) in [
+            ("traces", "taken", stats.posts),
+            ("traces", "failed", stats.failed_posts),
+            ("metrics", "taken", stats.metric_posts),
+            ("metrics", "failed", stats.failed_metric_posts),
+        ] {
+            catch_up(&remote.posts.with_label_values(&[signal, result]), n);
         }
     }
 }

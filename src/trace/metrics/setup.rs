@@ -11,6 +11,7 @@ use crate::config::{CachePolicy, CaptureMode, Config};
 use crate::guard::caps::{Cap, Limits};
 use crate::guard::loops::{Action, Detector};
 use crate::prompt_cache::verdict::{Reason, Status};
+use crate::trace::capture::Loss;
 use crate::trace::{CallStatus, DropReason, Outcome, RequestKind};
 
 /// Labels of `prefixgate_config_info`.
@@ -60,6 +61,9 @@ impl Metrics {
         self.begin_guards(&config.alerts.cap_levels);
         for reason in DropReason::ALL {
             self.records_dropped.with_label_values(&[reason.as_str()]);
+        }
+        for why in Loss::ALL {
+            self.capture_lost.with_label_values(&[why.as_str()]);
         }
         for status in CallStatus::ALL
             .iter()

@@ -147,6 +147,50 @@ fn guards_are_counted_under_words_of_ours_alone() {
 }
 
 #[test]
+fn what_others_have_counted_is_taken_over_once() {
+    let metrics = Metrics::new(&[]).unwrap();
+    assert!(
+        !text(&metrics).contains("prefixgate_otlp"),
+        "only where it is configured"
+    );
+    let mut spans = OtlpStats {
+        sent: 5,
+        rejected: 1,
+        posts: 2,
+        failed_metric_posts: 3,
+        ..OtlpStats::default()
+    };
+    let mut books = LedgerStats {
+        up: false,
+        fallback: 7,
+        waiting: 4,
+        lost: 2,
+    };
+    for _ in 0..2 {
+        metrics.otlp(&spans);
+        metrics.ledger(&books);
+    }
+    spans.sent = 6;
+    (books.up, books.waiting) = (true, 0);
+    metrics.otlp(&spans);
+    metrics.ledger(&books);
+    let text = text(&metrics);
+    for line in [
+        r#"prefixgate_otlp_spans_total{result="sent"} 6"#,
+        r#"prefixgate_otlp_spans_total{result="rejected"} 1"#,
+        r#"prefixgate_otlp_spans_total{result="given_up"} 0"#,
+        r#"prefixgate_otlp_posts_total{result="taken",signal="traces"} 2"#,
+        r#"prefixgate_otlp_posts_total{result="failed",signal="metrics"} 3"#,
+        "prefixgate_ledger_up 1",
+        "prefixgate_ledger_fallback_total 7",
+        "prefixgate_ledger_waiting 0",
+        "prefixgate_ledger_lost_total 2",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} is not in {text}");
+    }
+}
+
+#[test]
 fn at_most_ten_levels_of_a_cap_have_a_label() {
     let metrics = Metrics::new(&[]).unwrap();
     for level in 1..=12 {

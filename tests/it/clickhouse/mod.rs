@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use prefixgate::config;
 use prefixgate::store::clickhouse::{Failure, Range};
 use prefixgate::store::{ClickHouseSink, Totals};
 use prefixgate::trace::{CallStatus, Entry, TurnRecord};
@@ -10,7 +11,9 @@ use crate::support::ClickHouse;
 use crate::support::clickhouse::{Fault, Proxy};
 use records::{Dice, now_ms};
 
+pub mod answers;
 mod faults;
+mod lifelike;
 mod moving;
 mod once;
 mod records;

@@ -62,7 +62,7 @@ impl Dice {
         self.below(2) == 1
     }
 
-    fn one<T: Clone>(&mut self, of: &[T]) -> T {
+    pub fn one<T: Clone>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())].clone()
     }
 
@@ -204,8 +204,8 @@ impl Dice {
             read: self.known(),
             write_5m: self.known(),
             write_1h: self.known(),
-            write_30m: None,
-            write_12h: None,
+            write_30m: self.known(),
+            write_12h: self.known(),
             output: self.known(),
             reasoning: self.known(),
             web_searches: self.known(),

@@ -380,6 +380,11 @@ async fn d10_all_agents_of_a_session_are_one_run() {
         "caps.run.depth",
     );
     assert!(text.contains("run s1"), "{text}");
+    assert!(text.contains("at depth 3, and 2 is allowed"), "{text}");
+    assert!(
+        text.contains("let the agent above do this itself"),
+        "{text}"
+    );
     // Who names a parent that nobody knows is the first agent's child.
     assert_eq!(ask("lost", "nobody", "whose am I").await.status, 200);
     for n in 1..3 {
@@ -390,11 +395,12 @@ async fn d10_all_agents_of_a_session_are_one_run() {
             200
         );
     }
-    refused_by(
+    let text = refused_by(
         &ask("g4", "c0", "one too many").await,
         "agents",
         "caps.run.agents",
     );
+    assert!(text.contains("10 of 10 are at work"), "{text}");
     // Those that run already go on, until the run's turns are used up: 10 so far.
     for n in 10..40 {
         let reply = ask("c1", "", &format!("child 1, more {n}")).await;
@@ -551,16 +557,27 @@ async fn a_key_has_limits_of_its_own() {
     assert_eq!(busy.json()["error"]["type"], "rate_limit_error");
     assert_eq!(busy.header("retry-after"), Some("1"));
     assert_eq!(busy.header("x-should-retry"), Some("true"));
-    assert!(busy.text().contains("caps.key.concurrency"));
+    let told = "prefixgate: cap reached: concurrency of this key: 1 of 1 requests at a time are under way. \
+                There is room as soon as one of them ends (setting caps.key.concurrency)";
+    assert_eq!(busy.json()["error"]["type"], "rate_limit_error");
+    assert_eq!(busy.header("retry-after"), Some("1"));
+    assert_eq!(busy.header("x-should-retry"), Some("true"));
+    let told = "prefixgate: cap reached: concurrency of this key: 1 requests are under way, and 1 may be at \
+                a time. There is room as soon as one of them ends (setting caps.key.concurrency)";
+    assert_eq!(busy.json()["error"]["message"], told);
     // What was refused did not count: two more are let in by then, of any run.
     for run in ["b", "c"] {
         assert_eq!(send(&gateway, run, &tiny(1)).await.status, 200);
     }
     let many = send(&gateway, "d", &tiny(1)).await;
     assert_eq!(many.status, 429, "{}", many.text());
-    assert!(many.text().contains("caps.key.requests_per_minute"));
     let wait: u64 = many.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&wait), "{wait}");
+    let told = format!(
+        "prefixgate: cap reached: requests_per_minute of this key: 3 of 3 within the last minute. There is \
+         room again in {wait} s (setting caps.key.requests_per_minute)"
+    );
+    assert_eq!(many.json()["error"]["message"], told);
     let long = send(&gateway, "e", &tiny(400)).await;
     refused_by(&long, "tokens", "caps.key.tokens_per_day");
 }
@@ -578,7 +595,9 @@ async fn a_cap_may_answer_in_the_models_place_or_only_warn() {
     let message = reply.json();
     assert_eq!(message["stop_reason"], "end_turn");
     let text = message["content"][0]["text"].as_str().unwrap();
-    assert!(text.contains("cap reached: turns"), "{text}");
+    let whose = "[prefixgate] This turn was ended by the gateway, and the model was not asked: cap \
+                 reached: turns of run a: 1 of 1 (setting caps.run.turns).";
+    assert_eq!(text, whose);
     assert_eq!(upstream.seen().len(), 1);
     assert_eq!(gateway.turns_of("a", 2).await[1]["outcome"], "refused");
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Round, answering, body, failed, messages, said, send};
-use crate::support::{Gateway, PRICES, Upstream};
+use crate::support::{Gateway, PRICES, Upstream, eventually};
 
 const HEADER: &str = "x-prefixgate-loop";
 
@@ -77,6 +77,24 @@ async fn d01_block_stops_the_third_failure_of_the_same_call() {
     // The same once more is refused again, and is no further loop.
     let again = send(&gateway, "d01", &body(messages(&rounds))).await;
     assert_eq!(again.status, 400);
+    assert_eq!(gateway.metric("prefixgate_loops_total", &[]).await, 1.0);
+}
+
+#[tokio::test]
+async fn d01_a_loop_that_goes_on_at_its_last_step_is_told_each_time_it_has_doubled() {
+    let rounds = vec![nope(); 13];
+    let (_upstream, gateway) = set_up("").await;
+    grow(&gateway, "on", &rounds).await;
+    gateway.turns_of("on", 14).await;
+    let loops = eventually("the third event", async || {
+        let loops = gateway.report(&["loops"]);
+        let told = loops.first().is_some_and(|found| found["steps"] == 3);
+        told.then_some(loops)
+    })
+    .await;
+    assert_eq!((loops.len(), &loops[0]["count"]), (1, &json!(12)));
+    assert!(loops[0]["last"].as_str() > loops[0]["first"].as_str());
+    // It is one loop all the same.
     assert_eq!(gateway.metric("prefixgate_loops_total", &[]).await, 1.0);
 }
 

@@ -3,6 +3,7 @@
 mod caps;
 mod hints;
 mod loops;
+mod redis_away;
 mod stops;
 mod storm;
 mod tools;

@@ -86,6 +86,9 @@ async fn a_partial_success_is_taken_and_counted() {
     exporter.deliver_entries(batch).await.unwrap();
     assert_eq!(counts.spans.load(Ordering::Relaxed), 1);
     assert_eq!(counts.rejected.load(Ordering::Relaxed), 1);
+    let stats = counts.stats();
+    assert_eq!((stats.sent, stats.rejected, stats.posts), (1, 1, 1));
+    assert_eq!((stats.failed_posts, stats.failed_metric_posts), (0, 0));
 }
 
 #[tokio::test]

@@ -9,13 +9,10 @@ mod scraped;
 
 use std::time::Duration;
 
-use prefixgate::export::prometheus::render;
 use prefixgate::sim::agents::Agent;
 use prefixgate::sim::{Options, Sim};
-use prefixgate::trace::metrics::{Metrics, REMOTE_DROPS, RemoteStats};
 
-use crate::support::prometheus::serve;
-use crate::support::{Gateway, Wire};
+use crate::support::{ClickHouse, Gateway, Step, Upstream, Wire, eventually};
 
 /// What the scraped gateway is set up to do: applications with labels, one of them capped, and an
 /// upstream that nobody answers at.
@@ -93,36 +90,53 @@ impl Scene {
     }
 }
 
-/// The exposition of a gateway with remote stores, one of which is down.
-fn with_stores() -> Metrics {
-    let metrics = Metrics::new(&[]).unwrap();
-    let up = RemoteStats {
-        limit_bytes: 1 << 30,
-        appended: 900,
-        delivered: 900,
-        up: Some(true),
-        ..RemoteStats::default()
-    };
-    let down = RemoteStats {
-        waiting_records: 100,
-        waiting_bytes: 1 << 20,
-        limit_bytes: 1 << 30,
-        oldest_ms: Some(90_000),
-        appended: 900,
-        delivered: 799,
-        dropped: REMOTE_DROPS.into_iter().map(|reason| (reason, 0)).collect(),
-        failures: 30,
-        up: Some(false),
-    };
-    metrics.remote("otlp", &up);
-    metrics.remote("clickhouse", &down);
-    metrics
+/// A second gateway before the same provider: one with remote stores, and content that is captured.
+struct Replica {
+    gateway: Gateway,
+    engine: ClickHouse,
+    receiver: Upstream,
+    rounds: usize,
 }
 
-/// A second gateway to scrape, as far as its admin listener goes: one with remote stores.
-async fn replica() -> std::net::SocketAddr {
-    let metrics = with_stores();
-    serve(move |_| render(&metrics).unwrap()).await
+impl Replica {
+    async fn start(scene: &Scene) -> Self {
+        let engine = ClickHouse::start();
+        let receiver = Upstream::start(|_, _| {
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 0\r\n\r\n";
+            vec![Step::write(head)]
+        })
+        .await;
+        let config = format!(
+            "[clickhouse]\nurl = \"{}\"\ndatabase = \"panels\"\nbatch_wait = \"20ms\"\n\
+             [otlp]\nendpoint = \"{}\"\nbatch_wait = \"20ms\"\n[capture]\nmode = \"redacted\"\n",
+            engine.url(),
+            receiver.url()
+        );
+        Self {
+            gateway: Gateway::with(&scene.sim.base_url(), &config, &[]),
+            engine,
+            receiver,
+            rounds: 0,
+        }
+    }
+
+    /// An agent whose turns go to all stores.
+    async fn round(&mut self) {
+        self.rounds += 1;
+        let mut agent = Agent::new(&format!("kept-{}", self.rounds));
+        agent.pause = Duration::from_millis(20);
+        agent.run(&self.gateway.url()).await.unwrap();
+    }
+
+    /// Waits until ClickHouse has rows and the receiver has spans.
+    async fn delivered(&self) {
+        eventually("rows and spans", async || {
+            let rows = self.engine.try_query("SELECT count() FROM panels.turns");
+            let rows = rows.is_ok_and(|rows| rows != "0");
+            (rows && !self.receiver.seen().is_empty()).then_some(())
+        })
+        .await;
+    }
 }
 
 /// All names in a text that look like metrics of ours.

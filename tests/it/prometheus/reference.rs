@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use prefixgate::export::prometheus::render;
-
-use super::{Scene, with_stores};
+use super::{Replica, Scene};
 use crate::support::eventually;
 use crate::support::prometheus::root;
 
@@ -150,11 +148,15 @@ async fn the_reference_says_what_is_exposed_and_nothing_else() {
     linted(&text);
     let (mut families, mut samples) = exposed(&text);
     // Stores are not part of that scene.
-    let stores = render(&with_stores()).unwrap();
+    let mut replica = Replica::start(&scene).await;
+    replica.round().await;
+    replica.delivered().await;
+    let stores = replica.gateway.metrics().await;
     linted(&stores);
     let (more, of_stores) = exposed(&stores);
     for (name, found) in more {
-        if name.starts_with("prefixgate_remote") || name.starts_with("prefixgate_spool") {
+        let of_stores = ["prefixgate_remote", "prefixgate_spool", "prefixgate_otlp"];
+        if of_stores.iter().any(|of| name.starts_with(of)) {
             assert!(families.insert(name.clone(), found).is_none(), "{name}");
         }
     }
@@ -198,6 +200,10 @@ async fn what_can_be_counted_is_at_zero_before_the_first_request() {
         r#"prefixgate_loops_total{action="warn",detector="cycle"} 0"#,
         r#"prefixgate_cap_refusals_total{cap="turns",scope="run"} 0"#,
         r#"prefixgate_records_dropped_total{reason="queue_full"} 0"#,
+        r#"prefixgate_capture_lost_total{reason="disk_full"} 0"#,
+        "prefixgate_captured_turns_total 0",
+        "prefixgate_ledger_up 1",
+        "prefixgate_ledger_fallback_total 0",
         r#"prefixgate_config_info{cache="fill",caps="local",capture="none",clickhouse="off",loops="warn",otlp="off",webhooks="off"} 1"#,
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in {text}");

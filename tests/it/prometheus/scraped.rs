@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::dashboards::{boards, queries, variables};
-use super::{Scene, replica};
+use super::{Replica, Scene};
 use crate::support::eventually;
 use crate::support::prometheus::{Alertmanager, Hook, Prometheus};
 
@@ -30,6 +30,7 @@ fn expanded(query: &str) -> String {
 
 struct Stack {
     scene: Scene,
+    replica: Replica,
     prometheus: Prometheus,
     _alertmanager: Alertmanager,
     hook: Hook,
@@ -41,7 +42,8 @@ impl Stack {
         let scene = Scene::start();
         let hook = Hook::start().await;
         let alertmanager = Alertmanager::start(hook.addr);
-        let gateways = [scene.gateway.admin, replica().await];
+        let replica = Replica::start(&scene).await;
+        let gateways = [scene.gateway.admin, replica.gateway.admin];
         let prometheus = Prometheus::start(&gateways, alertmanager.addr());
         let deadline = Instant::now() + PATIENCE;
         // It answers before it is ready to be asked.
@@ -51,6 +53,7 @@ impl Stack {
         }
         Self {
             scene,
+            replica,
             prometheus,
             _alertmanager: alertmanager,
             hook,
@@ -104,6 +107,7 @@ async fn a_loop_is_told_from_the_gateway_to_the_webhook() {
 async fn every_query_of_every_dashboard_and_rule_returns_data() {
     let Stack {
         mut scene,
+        mut replica,
         prometheus,
         ..
     } = Stack::start().await;
@@ -120,6 +124,7 @@ async fn every_query_of_every_dashboard_and_rule_returns_data() {
     loop {
         // Rates need traffic that goes on.
         scene.round().await;
+        replica.round().await;
         let mut missing = Vec::new();
         for (whose, expr, instant) in pending {
             let values = if instant {
@@ -141,6 +146,21 @@ async fn every_query_of_every_dashboard_and_rule_returns_data() {
             "{} of {count} without data: {pending:#?}",
             pending.len()
         );
+    }
+
+    // The panels of stores have shown what was really delivered.
+    replica.delivered().await;
+    for kept in [
+        r#"prefixgate_spool_delivered_total{store="clickhouse"}"#,
+        r#"prefixgate_spool_delivered_total{store="otlp"}"#,
+        r#"prefixgate_otlp_spans_total{result="sent"}"#,
+        "sum(prefixgate_captured_turns_total)",
+    ] {
+        eventually(kept, async || {
+            let values = prometheus.values(kept).await.unwrap();
+            (values.first().copied()? > 0.0).then_some(())
+        })
+        .await;
     }
 
     for (file, board) in boards("prometheus") {

@@ -4,7 +4,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use prefixgate::config;
@@ -13,11 +13,13 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream as Stream};
 
+use super::server::Server;
+
 /// A server with a data directory of its own; stopped when dropped.
 #[derive(Debug)]
 pub struct ClickHouse {
     dir: TempDir,
-    server: Option<Child>,
+    server: Option<Server>,
     port: u16,
     login: Option<(String, String)>,
 }
@@ -74,33 +76,22 @@ impl ClickHouse {
             .parse()
             .expect("an address");
         self.port = address.port();
-        self.server = Some(server);
+        self.server = Some(Server::new(server));
     }
 
     /// Ends it as a crash would.
     pub fn kill(&mut self) {
-        if let Some(mut server) = self.server.take() {
-            server.kill().expect("it runs");
-            server.wait().expect("it has ended");
-        }
+        self.server = None;
     }
 
     /// Makes it hang: connections are taken and nothing is answered.
     pub fn freeze(&self) {
-        self.signal("STOP");
+        self.server.as_ref().expect("it runs").freeze();
     }
 
     /// Lets it go on.
     pub fn thaw(&self) {
-        self.signal("CONT");
-    }
-
-    fn signal(&self, name: &str) {
-        let id = self.server.as_ref().expect("it runs").id();
-        let done = Command::new("sh")
-            .args(["-c", &format!("kill -{name} {id}")])
-            .status();
-        assert!(done.expect("a shell").success());
+        self.server.as_ref().expect("it runs").thaw();
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -149,15 +140,6 @@ impl ClickHouse {
             Ok(body)
         } else {
             Err(body)
-        }
-    }
-}
-
-impl Drop for ClickHouse {
-    fn drop(&mut self) {
-        if let Some(mut server) = self.server.take() {
-            let _ = server.kill();
-            let _ = server.wait();
         }
     }
 }

@@ -7,6 +7,8 @@ pub mod client;
 pub mod gateway;
 pub mod prometheus;
 pub mod redis;
+pub mod secure;
+pub mod server;
 pub mod upstream;
 pub mod world;
 

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -13,15 +13,16 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::Wire;
+use super::server::Server;
 
 /// A server of theirs, killed when dropped.
 #[derive(Debug)]
-struct Server {
-    child: Child,
+struct Service {
+    server: Server,
     addr: SocketAddr,
 }
 
-impl Server {
+impl Service {
     /// Starts a program that logs where it listens.
     fn start(program: &str, dir: &Path, args: &[String]) -> Self {
         let log = dir.join(format!("{program}.log"));
@@ -33,8 +34,8 @@ impl Server {
             .stderr(std::fs::File::create(&log).unwrap())
             .spawn()
             .unwrap_or_else(|error| panic!("{program}: {error}; run tests/setup/install"));
-        let mut server = Self {
-            child,
+        let mut service = Self {
+            server: Server::new(child),
             addr: SocketAddr::from(([127, 0, 0, 1], 0)),
         };
         let deadline = Instant::now() + Duration::from_secs(30);
@@ -44,20 +45,13 @@ impl Server {
                 .lines()
                 .find_map(|line| line.split_once("Listening on\" address="));
             if let Some((_, addr)) = found {
-                server.addr = addr.trim().parse().unwrap();
-                return server;
+                service.addr = addr.trim().parse().unwrap();
+                return service;
             }
-            let ended = server.child.try_wait().unwrap();
+            let ended = service.server.child().try_wait().unwrap();
             assert!(ended.is_none() && Instant::now() < deadline, "{said}");
             std::thread::sleep(Duration::from_millis(10));
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -97,7 +91,7 @@ pub fn yaml(path: &Path) -> Value {
 /// A running Alertmanager.
 #[derive(Debug)]
 pub struct Alertmanager {
-    server: Server,
+    service: Service,
     _dir: TempDir,
 }
 
@@ -122,20 +116,20 @@ impl Alertmanager {
             "--cluster.listen-address=".to_owned(),
         ];
         Self {
-            server: Server::start("prometheus-alertmanager", dir.path(), &args),
+            service: Service::start("prometheus-alertmanager", dir.path(), &args),
             _dir: dir,
         }
     }
 
     pub fn addr(&self) -> SocketAddr {
-        self.server.addr
+        self.service.addr
     }
 }
 
 /// A running Prometheus.
 #[derive(Debug)]
 pub struct Prometheus {
-    server: Server,
+    service: Service,
     _dir: TempDir,
 }
 
@@ -171,7 +165,7 @@ impl Prometheus {
             format!("--storage.tsdb.path={}", dir.path().join("data").display()),
         ];
         Self {
-            server: Server::start("prometheus", dir.path(), &args),
+            service: Service::start("prometheus", dir.path(), &args),
             _dir: dir,
         }
     }
@@ -182,7 +176,7 @@ impl Prometheus {
             .iter()
             .map(|(name, value)| format!("{name}={}", escaped(value)))
             .collect();
-        let mut wire = Wire::connect(self.server.addr).await;
+        let mut wire = Wire::connect(self.service.addr).await;
         let head = format!(
             "GET /api/v1/{path}?{} HTTP/1.1\r\nhost: prometheus\r\nconnection: close\r\n\r\n",
             form.join("&")

@@ -2,16 +2,18 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+
+use super::server::Server;
 
 /// See the module. It keeps nothing when it is stopped, and is stopped when dropped.
 #[derive(Debug)]
 pub struct Redis {
     dir: TempDir,
-    server: Option<Child>,
+    server: Option<Server>,
 }
 
 impl Redis {
@@ -43,7 +45,7 @@ impl Redis {
             .stdout(Stdio::null())
             .spawn()
             .expect("redis-server is needed: run tests/setup/install");
-        self.server = Some(server);
+        self.server = Some(Server::new(server));
         let deadline = Instant::now() + Duration::from_secs(10);
         while UnixStream::connect(self.socket()).is_err() {
             assert!(Instant::now() < deadline, "redis-server never answers");
@@ -53,20 +55,17 @@ impl Redis {
 
     /// Ends it as a crash would.
     pub fn kill(&mut self) {
-        if let Some(mut server) = self.server.take() {
-            server.kill().expect("it runs");
-            server.wait().expect("it has ended");
-        }
+        self.server = None;
     }
 
     /// Makes it hang: connections are taken and nothing is answered.
     pub fn freeze(&self) {
-        self.signal("STOP");
+        self.server.as_ref().expect("it runs").freeze();
     }
 
     /// Lets it go on.
     pub fn thaw(&self) {
-        self.signal("CONT");
+        self.server.as_ref().expect("it runs").thaw();
     }
 
     pub fn url(&self) -> String {
@@ -86,22 +85,5 @@ impl Redis {
 
     fn socket(&self) -> PathBuf {
         self.dir.path().join("redis.sock")
-    }
-
-    fn signal(&self, name: &str) {
-        let id = self.server.as_ref().expect("it runs").id();
-        let done = Command::new("sh")
-            .args(["-c", &format!("kill -{name} {id}")])
-            .status();
-        assert!(done.expect("a shell").success());
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        if let Some(mut server) = self.server.take() {
-            let _ = server.kill();
-            let _ = server.wait();
-        }
     }
 }

@@ -10,14 +10,14 @@ use super::script::{Spelling, body, messages};
 use crate::guard::loops::{Memo, Policy, look};
 use crate::provider::anthropic::request::view;
 
-struct Case {
-    name: String,
+pub(super) struct Case {
+    pub name: String,
     /// The detector, and the results at which it has to speak.
-    sick: Option<(String, usize)>,
-    script: String,
+    pub sick: Option<(String, usize)>,
+    pub script: String,
 }
 
-fn cases() -> Vec<Case> {
+pub(super) fn cases() -> Vec<Case> {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/loops");
     let mut cases: Vec<Case> = std::fs::read_dir(dir)
         .unwrap()

@@ -5,3 +5,4 @@ mod holding;
 mod properties;
 mod rules;
 mod script;
+mod wires;

@@ -8,7 +8,7 @@ use crate::provider::view::{Block, BlockKind, Form, Message, RequestView, Role, 
 
 /// Lines of a conversation that is rich in repetition: answers with one to three calls, and what
 /// users and harnesses say.
-fn script() -> impl Strategy<Value = String> {
+pub(super) fn script() -> impl Strategy<Value = String> {
     let call = (0..3_u8, 0..3_u8, 0..2_u8, 0..6_u8);
     let step = (prop::collection::vec(call, 1..4), 0..12_u8).prop_map(|(calls, beside)| {
         let mut step = String::new();
@@ -48,7 +48,7 @@ fn seen(body: &[u8], policy: &Policy, memo: &Memo) -> Seen {
     look(body, &view(body).unwrap(), policy, memo, None)
 }
 
-fn policies() -> [Policy; 2] {
+pub(super) fn policies() -> [Policy; 2] {
     let mut low = Policy::of(Action::Hint);
     for detector in Detector::ALL {
         *low.rule_mut(detector) = Rule {

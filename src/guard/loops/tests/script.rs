@@ -18,6 +18,8 @@
 
 use serde_json::{Value, json};
 
+use crate::provider::wire::Wire;
+
 /// A spelling of the same conversation.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Spelling {
@@ -109,6 +111,95 @@ pub fn body(messages: &[Value], spelling: Spelling) -> Vec<u8> {
         false => format!("{{{rest},{messages}}}"),
     };
     body.into_bytes()
+}
+
+/// The body of the same conversation in another format. Flags are lost, since there are none.
+pub fn body_of(wire: Wire, messages: &[Value], spelling: Spelling) -> Vec<u8> {
+    let mut elements = Vec::new();
+    for message in messages {
+        let blocks = message["content"].as_array().unwrap();
+        let results = blocks.iter().filter(|block| block["type"] == "tool_result");
+        let mut results: Vec<Value> = results
+            .map(|block| result_in(wire, block, spelling))
+            .collect();
+        if spelling.reversed {
+            results.reverse();
+        }
+        elements.append(&mut results);
+        let of = |kind| {
+            blocks
+                .iter()
+                .filter(move |block: &&Value| block["type"] == kind)
+        };
+        let texts: Vec<&Value> = of("text").map(|block| &block["text"]).collect();
+        let calls = of("tool_use").map(|block| call_in(wire, block, spelling));
+        match (wire, message["role"].as_str().unwrap()) {
+            (Wire::Chat, "assistant") => {
+                let mut said = json!({"role": "assistant", "content": texts.first()});
+                let calls: Vec<Value> = calls.collect();
+                if !calls.is_empty() {
+                    said["tool_calls"] = calls.into();
+                }
+                elements.push(said);
+            }
+            (_, role) => {
+                let texts = texts
+                    .into_iter()
+                    .map(|text| json!({"role": role, "content": text}));
+                elements.extend(texts);
+                elements.extend(calls);
+            }
+        }
+    }
+    let mut body = match wire {
+        Wire::Chat => json!({"model": "m", "messages": elements}),
+        _ => json!({"model": "m", "store": false, "input": elements}),
+    };
+    body["stream"] = json!(true);
+    match spelling.pretty {
+        true => serde_json::to_vec_pretty(&body).unwrap(),
+        false => serde_json::to_vec(&body).unwrap(),
+    }
+}
+
+fn call_in(wire: Wire, call: &Value, spelling: Spelling) -> Value {
+    let input = match spelling.pretty {
+        true => serde_json::to_string_pretty(&call["input"]).unwrap(),
+        false => call["input"].to_string(),
+    };
+    let (id, name) = (&call["id"], &call["name"]);
+    match wire {
+        Wire::Chat => {
+            json!({"id": id, "type": "function", "function": {"name": name, "arguments": input}})
+        }
+        _ => json!({"type": "function_call", "call_id": id, "name": name, "arguments": input}),
+    }
+}
+
+fn result_in(wire: Wire, result: &Value, spelling: Spelling) -> Value {
+    let (id, mut text) = (&result["tool_use_id"], result["content"].clone());
+    let kind = if wire == Wire::Chat {
+        "text"
+    } else {
+        "input_text"
+    };
+    if spelling.lists {
+        text = json!([{"type": kind, "text": text}]);
+    }
+    match wire {
+        Wire::Chat => json!({"role": "tool", "tool_call_id": id, "content": text}),
+        _ => json!({"type": "function_call_output", "call_id": id, "output": text}),
+    }
+}
+
+/// The messages without the flags of their results.
+pub fn unflagged(mut messages: Vec<Value>) -> Vec<Value> {
+    for message in &mut messages {
+        for block in message["content"].as_array_mut().unwrap() {
+            block.as_object_mut().unwrap().remove("is_error");
+        }
+    }
+    messages
 }
 
 /// The lines with repetitions written out.

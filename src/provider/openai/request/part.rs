@@ -107,15 +107,15 @@ impl Reader<'_> {
                     2
                 }
                 b"prompt_cache_breakpoint" | b"cache_control" => {
-                    let openrouter = key == b"cache_control";
-                    let (marker, member) = reader.marker(openrouter)?;
+                    let routed = key == b"cache_control";
+                    let (marker, member) = reader.marker(routed)?;
                     // Of two markers the first counts for the place; no client sends both.
                     if parts.marker.is_some() {
                         reader.out.misplaced_markers += u32::from(marker.is_some());
                     } else {
                         (parts.marker, parts.marker_member) = (marker, Some(member));
                     }
-                    3 + u32::from(openrouter)
+                    3 + u32::from(routed)
                 }
                 // What the API itself puts beside a text it has written, where it has nothing to
                 // say. Clients send it back or leave it out.
@@ -136,18 +136,30 @@ impl Reader<'_> {
         Ok(parts)
     }
 
-    /// A marker's value: the marker unless it is null, and the member it stands in.
-    pub(super) fn marker(&mut self, openrouter: bool) -> Result<(Option<Marker>, Span), Fault> {
+    /// A marker's value: the marker unless it is null, and the member it stands in. `routed` are
+    /// those of Anthropic's spelling, which routers take.
+    pub(super) fn marker(&mut self, routed: bool) -> Result<(Option<Marker>, Span), Fault> {
         let start = self.walk.key_start();
         let is_null = self.walk.peek()? == b'n';
-        let [kind, ttl] = self.strings([b"type", b"ttl"])?;
+        let [kind, mode, ttl] = self.strings([b"type", b"mode", b"ttl"])?;
         let end = self.walk.at();
         let span = Span { start, end };
-        let known = openrouter && kind.is_some_and(|kind| says(kind.of(self.body), "ephemeral"));
+        let says = |raw: Option<Span>, word| raw.is_some_and(|raw| says(raw.of(self.body), word));
+        let known = match routed {
+            true => says(kind, "ephemeral"),
+            false => says(mode, "explicit"),
+        };
         let ttl = match ttl.map(|ttl| inside(ttl.of(self.body))) {
             _ if !known => None,
-            None | Some(b"5m") => Some(Ttl::M5),
-            Some(b"1h") => Some(Ttl::H1),
+            None if routed => Some(Ttl::M5),
+            None => {
+                self.inherit.push(start);
+                Some(Ttl::M30)
+            }
+            Some(b"5m") if routed => Some(Ttl::M5),
+            Some(b"1h") if routed => Some(Ttl::H1),
+            Some(b"30m") if !routed => Some(Ttl::M30),
+            Some(b"12h") if !routed => Some(Ttl::H12),
             Some(_) => None,
         };
         Ok(((!is_null).then_some(Marker { span, ttl }), span))

@@ -70,6 +70,8 @@ pub(super) struct Reader<'a> {
     /// Blocks of the system messages before all others.
     pub system: Vec<Block>,
     pub talk: Vec<Block>,
+    /// Where the breakpoints begin that live as long as the request says.
+    pub inherit: Vec<u32>,
 }
 
 impl<'a> Reader<'a> {
@@ -85,6 +87,7 @@ impl<'a> Reader<'a> {
             instructions: None,
             system: Vec::new(),
             talk: Vec::with_capacity(expected),
+            inherit: Vec::new(),
         })
     }
 }

@@ -2,7 +2,10 @@
 
 use super::reader::{MAX_WORD_BYTES, Reader, Seen};
 use crate::provider::json::{Fault, says, unescape};
-use crate::provider::view::{History, Parameter, RequestView, Section, Span};
+use crate::provider::openai::diagnosis::QUESTION;
+use crate::provider::view::{
+    Automatic, Caching, History, Parameter, RequestView, Section, Span, Ttl, UsageQuestion,
+};
 use crate::provider::wire::Wire;
 
 /// Before the id of a conversation that the provider holds, where the id of an answer is expected.
@@ -27,8 +30,13 @@ struct Top {
     user: Option<Span>,
     previous: Option<Span>,
     compared: Option<Span>,
+    has_cache_options: bool,
+    cache_mode: Option<Span>,
+    cache_ttl: Option<Span>,
     conversation: Option<Span>,
     not_stored: bool,
+    /// What is to be edited so that they ask for the tokens; `None` inside where they do.
+    stream_options: Option<Option<UsageQuestion>>,
 }
 
 /// Looks at a body of either format.
@@ -174,8 +182,14 @@ impl Reader<'_> {
                 19
             }
             b"prompt_cache_options" => {
-                [top.compared] = self.strings([b"comparison_response_id"])?;
+                top.has_cache_options = true;
+                [top.compared, top.cache_mode, top.cache_ttl] =
+                    self.strings([b"comparison_response_id", b"mode", b"ttl"])?;
                 20
+            }
+            b"stream_options" if chat => {
+                top.stream_options = Some(self.stream_options()?);
+                22
             }
             b"cache_control" => {
                 self.out.auto_marker = self.marker(true)?.0;
@@ -185,6 +199,36 @@ impl Reader<'_> {
         };
         self.once(seen, bit);
         Ok(())
+    }
+
+    /// Consumes `stream_options`, and says how they are made to ask for the tokens.
+    fn stream_options(&mut self) -> Result<Option<UsageQuestion>, Fault> {
+        if self.walk.peek()? != b'{' {
+            let at = self.walk.skip()?;
+            let text = r#"{"include_usage":true}"#;
+            return Ok(Some(UsageQuestion { at, text }));
+        }
+        let inside = self.walk.at() + 1;
+        let (mut asked, mut empty) = (None, true);
+        self.members(|reader, key, _| {
+            empty = false;
+            let value = reader.walk.skip()?;
+            if key == b"include_usage" {
+                asked = Some(value);
+            }
+            Ok(())
+        })?;
+        let here = Span {
+            start: inside,
+            end: inside,
+        };
+        let (at, text) = match asked {
+            Some(value) if value.of(self.body) == b"true" => return Ok(None),
+            Some(value) => (value, "true"),
+            None if empty => (here, r#""include_usage":true"#),
+            None => (here, r#""include_usage":true,"#),
+        };
+        Ok(Some(UsageQuestion { at, text }))
     }
 
     /// The values of two keys of an object, without nulls.
@@ -238,6 +282,16 @@ impl Reader<'_> {
         self.out.no_prewarm = Some("format");
         self.out.diagnostics = top.compared.is_some();
         self.out.parameters = self.parameters(wire, top);
+        self.out.caching = self.caching(top);
+        self.out.ask_usage = self.ask_usage(wire, top);
+        let keyless = top.cache_key.is_none() && self.out.model.is_some();
+        self.out.routing_key = keyless.then_some((r#""prompt_cache_key":""#, r#"","#));
+        // The question is a member of its own, and the model must know it.
+        let model = self.out.model.as_deref().and_then(generation);
+        let askable = wire == Wire::Responses && !top.has_cache_options;
+        if askable && model.is_some_and(|generation| generation >= EXACT) {
+            self.out.question = Some(&QUESTION);
+        }
         self.ids(top);
         self.out.history = self.history(wire, top);
 
@@ -253,6 +307,18 @@ impl Reader<'_> {
             block.outer = outer as u32;
         }
         head.append(&mut system);
+        let lifetime = top.cache_ttl.map(|ttl| unescape(ttl.of(self.body)));
+        // Half an hour is what it is without a word; an unknown one is nobody's.
+        let lifetime = lifetime.map(|ttl| Ttl::from_word(&ttl));
+        if let Some(lifetime) = lifetime {
+            let markers = head.iter_mut().chain(&mut self.talk);
+            let markers = markers.filter_map(|block| block.marker.as_mut());
+            for marker in
+                markers.filter(|marker| self.inherit.binary_search(&marker.span.start).is_ok())
+            {
+                marker.ttl = lifetime;
+            }
+        }
         let shift = head.len() as u32;
         for message in &mut self.out.messages {
             message.blocks = message.blocks.start + shift..message.blocks.end + shift;
@@ -311,6 +377,28 @@ impl Reader<'_> {
         .collect()
     }
 
+    /// The rules of the provider's own cache, which others that speak this format may not share.
+    fn caching(&self, top: &Top) -> Caching {
+        let says = |raw: Option<Span>, word| raw.is_some_and(|raw| says(raw.of(self.body), word));
+        if says(top.cache_mode, "explicit") {
+            return Caching::Marked;
+        }
+        let model = self.out.model.as_deref().unwrap_or_default();
+        Caching::Automatic(rules(model, says(top.cache_ttl, "12h")))
+    }
+
+    /// A Chat stream tells its tokens only when it is asked to (provider docs, November 2026).
+    fn ask_usage(&self, wire: Wire, top: &Top) -> Option<UsageQuestion> {
+        let askable = wire == Wire::Chat && self.out.stream && self.out.uneditable.is_none();
+        let start = self.out.object_start;
+        let unsaid = UsageQuestion {
+            at: Span { start, end: start },
+            // There are further members: at least the one that asks for a stream.
+            text: r#""stream_options":{"include_usage":true},"#,
+        };
+        askable.then(|| top.stream_options.unwrap_or(Some(unsaid)))?
+    }
+
     /// Ids of the conversation, the most telling first. A cache key may be shared by many.
     fn ids(&mut self, top: &Top) {
         let sessions = [
@@ -340,4 +428,29 @@ impl Reader<'_> {
             false => History::Whole,
         }
     }
+}
+
+/// The first generation whose cache counts exactly, bills writes and takes `prompt_cache_options`.
+const EXACT: (u32, u32) = (5, 6);
+
+/// What a model's cache does of itself: prompts of 1,024 tokens and more. From gpt-5.6 on it counts
+/// exactly and keeps them for thirty minutes, or twelve hours where that is asked for; before, it
+/// counts in steps of 128 and promises no time (provider docs and SDK types, November 2026).
+fn rules(model: &str, long: bool) -> Automatic {
+    let exact = generation(model).is_some_and(|generation| generation >= EXACT);
+    let ttl = if long { Ttl::H12 } else { Ttl::M30 };
+    Automatic {
+        step: if exact { 1 } else { 128 },
+        min_tokens: 1024,
+        ttl: exact.then_some(ttl),
+    }
+}
+
+/// The generation of a model, `(5, 6)` for `gpt-5.6-sol`; `None` for other names.
+fn generation(model: &str) -> Option<(u32, u32)> {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    let digits = name.strip_prefix("gpt-")?;
+    let digits = digits.split('-').next()?;
+    let (major, minor) = digits.split_once('.').unwrap_or((digits, "0"));
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }

@@ -9,7 +9,7 @@ use crate::guard::caps::{Cap, Denied, Left, Limits, Scope};
 use crate::proxy::Shared;
 use crate::proxy::account::Account;
 use crate::proxy::guard::events;
-use crate::proxy::refusal::{BILLING, Refusal};
+use crate::proxy::refusal::{BILLING, Refusal, retry_after_s};
 use crate::usage::price::COST_OVERFLOW;
 
 /// What is left, told to the client.
@@ -81,20 +81,56 @@ pub(super) fn denial(
         Scope::Key(_, day) => format!("this key on {day}"),
     };
     let setting = setting(scope, *cap, lowered, *limit, own);
+    let name = cap.as_str();
+    match cap {
+        Cap::Depth => {
+            return format!(
+                "cap reached: {name} of {whose}: the agent that asks is a sub-agent at depth {asked}, and \
+                 {limit} is allowed (the main agent is at 0). It will not pass later: let the agent above \
+                 do this itself, or raise the limit (setting {setting})"
+            );
+        }
+        Cap::Agents => {
+            return format!(
+                "cap reached: {name} of {whose}: {spent} of {limit} are at work. A further one can begin \
+                 when one of them has ended (setting {setting})"
+            );
+        }
+        Cap::RequestsPerMinute => {
+            let seconds = retry_after_s(denied.after_ms.unwrap_or(0));
+            return format!(
+                "cap reached: {name} of this key: {spent} of {limit} within the last minute. There is room \
+                 again in {seconds} s (setting {setting})"
+            );
+        }
+        Cap::Concurrency => {
+            return format!(
+                "cap reached: {name} of this key: {spent} of {limit} requests at a time are under way. \
+                 There is room as soon as one of them ends (setting {setting})"
+            );
+        }
+        _ => {}
+    }
     let mut used = format!("{} of {}", show(*cap, *spent), show(*cap, *limit));
     if *held > 0 {
         used.push_str(&format!(", {} more under way", show(*cap, *held)));
     }
-    if *asked > 0 && !matches!(cap, Cap::Turns | Cap::Agents | Cap::Concurrency) {
+    if *asked > 0 && *cap != Cap::Turns {
         used.push_str(&format!(", this request up to {}", show(*cap, *asked)));
     }
-    format!(
-        "prefixgate: cap reached: {} of {whose}: {used} (setting {setting})",
-        cap.as_str()
-    )
+    format!("cap reached: {name} of {whose}: {used} (setting {setting})")
 }
 
-pub(super) fn refused(denied: &Denied, status: StatusCode, message: String) -> End {
+/// Ends the turn in order, with what [`denial`] says.
+pub(super) fn answered(denial: &str) -> End {
+    End::Answer(format!(
+        "[prefixgate] This turn was ended by the gateway, and the model was not asked: {denial}."
+    ))
+}
+
+/// Refuses the request with what [`denial`] says.
+pub(super) fn refused(denied: &Denied, status: StatusCode, denial: &str) -> End {
+    let message = format!("prefixgate: {denial}");
     End::Refuse(if denied.cap.passes_later() {
         Refusal {
             status: StatusCode::TOO_MANY_REQUESTS,

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -87,7 +88,7 @@ impl Driver {
         let mut link = match self.connect().await {
             Ok(link) => link,
             Err(why) => {
-                self.failures = self.failures.saturating_add(1);
+                self.failed();
                 return Some(why);
             }
         };
@@ -113,7 +114,7 @@ impl Driver {
             let jobs = self.shared.queue.take(MAX_BATCH);
             if let Err(broken) = self.exchange(&mut link, jobs).await {
                 self.shared.queue.put_back(broken.jobs);
-                self.failures = self.failures.saturating_add(1);
+                self.failed();
                 return Some(broken.why);
             }
             if self.failures > 0 {
@@ -121,7 +122,15 @@ impl Driver {
                     tracing::info!("shared caps: Redis is back");
                 }
                 self.failures = 0;
+                self.shared.down.store(false, Ordering::Relaxed);
             }
+        }
+    }
+
+    fn failed(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+        if self.failures > 1 {
+            self.shared.down.store(true, Ordering::Relaxed);
         }
     }
 

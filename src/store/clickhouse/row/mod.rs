@@ -47,7 +47,7 @@ impl<'de> Deserialize<'de> for Blob {
 }
 
 /// The value of a word.
-fn word<T>(
+pub(super) fn word<T>(
     column: &'static str,
     word: &str,
     known: impl Fn(&str) -> Option<T>,
@@ -59,7 +59,7 @@ fn word<T>(
 }
 
 /// The value of a word that may be missing.
-fn word_or_none<T>(
+pub(super) fn word_or_none<T>(
     column: &'static str,
     told: Option<&str>,
     known: impl Fn(&str) -> Option<T>,

@@ -356,8 +356,8 @@ fn verdicts_are_counted_and_so_is_why_there_is_none() {
 fn the_questions_use_their_indices() {
     let (_dir, store) = store();
     for (condition, index) in [
-        (crate::store::sqlite::audit::BREAK, "turns_by_break"),
-        (crate::store::sqlite::audit::DIAGNOSED, "turns_by_diagnosis"),
+        (crate::store::audit::BREAK, "turns_by_break"),
+        (crate::store::audit::DIAGNOSED, "turns_by_diagnosis"),
         ("t.duplicate_of IS NOT NULL", "turns_by_duplicate"),
         ("t.read_of = x'00'", "turns_by_read_of"),
         ("t.guard IS NOT NULL", "turns_by_guard"),

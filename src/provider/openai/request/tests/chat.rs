@@ -179,10 +179,10 @@ fn markers_are_found_where_they_stand() {
         [
             Some(Some(Ttl::H1)),
             Some(Some(Ttl::M5)),
-            Some(None),
+            Some(Some(Ttl::H12)),
             Some(None),
             None,
-            Some(None),
+            Some(Some(Ttl::M30)),
             Some(Some(Ttl::M5))
         ]
     );
@@ -192,6 +192,38 @@ fn markers_are_found_where_they_stand() {
         text(body, view.blocks[4].marker_member),
         r#""prompt_cache_breakpoint":null"#
     );
+}
+
+#[test]
+fn a_breakpoint_without_a_lifetime_has_that_of_the_request() {
+    for (options, ttl) in [
+        ("", Some(Ttl::M30)),
+        (
+            r#","prompt_cache_options":{"mode":"explicit"}"#,
+            Some(Ttl::M30),
+        ),
+        (r#","prompt_cache_options":{"ttl":"12h"}"#, Some(Ttl::H12)),
+        (r#","prompt_cache_options":{"ttl":"9d"}"#, None),
+    ] {
+        let part = |marker: &str| format!(r#"{{"type":"text","text":"x",{marker}}}"#);
+        let parts = [
+            part(r#""prompt_cache_breakpoint":{"mode":"explicit"}"#),
+            part(r#""prompt_cache_breakpoint":{"mode":"explicit","ttl":"30m"}"#),
+            part(r#""prompt_cache_breakpoint":{"mode":"later"}"#),
+            part(r#""cache_control":{"type":"ephemeral"}"#),
+        ];
+        let body = format!(
+            r#"{{"messages":[{{"role":"user","content":[{}]}}]{options}}}"#,
+            parts.join(",")
+        );
+        let blocks = seen(WIRE, &body).blocks;
+        let ttls: Vec<_> = blocks.iter().map(|b| b.marker.unwrap().ttl).collect();
+        assert_eq!(
+            ttls,
+            [ttl, Some(Ttl::M30), None, Some(Ttl::M5)],
+            "{options}"
+        );
+    }
 }
 
 #[test]

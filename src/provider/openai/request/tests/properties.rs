@@ -262,7 +262,8 @@ proptest! {
                 for body in [body.as_bytes(), &body.as_bytes()[..at.index(body.len())]] {
                     let Ok(view) = wire.view(body) else { continue };
                     check(body, &view)?;
-                    wire.declared(body, &view);
+                    let declared = wire.declared(body, &view);
+                    prop_assert!(declared.tools.iter().all(|tool| tool.name.end as usize <= body.len()));
                 }
             }
         }
