@@ -189,7 +189,7 @@ fn every_error_says_where_what_and_how() {
         (
             "[upstream.x]\nurl = \"http://127.0.0.1:1\"",
             "f.toml:1: [upstream.x] needs both `url` and `format` (format must be one of \"anthropic\", \"openai\", \
-             \"opaque\")",
+             \"opaque\"), or a `profile` that has them",
         ),
         (
             "[upstream.X]\nurl = \"http://u\"\nformat = \"opaque\"",

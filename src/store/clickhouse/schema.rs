@@ -55,8 +55,10 @@ pub(super) const AGEING: &[(&str, &str)] = &[
     ("turns", "started"),
     ("tool_calls", "asked"),
     ("events", "at"),
-    ("turns_by_hour", "hour"),
+    ("turns_by_hour", HOUR),
 ];
+/// The time of sums.
+const HOUR: &str = "hour";
 
 /// What the templates are filled with.
 #[derive(Debug, Clone)]
@@ -174,9 +176,11 @@ impl Dialect {
 
     /// When rows go, as it stands in a table's definition.
     pub(super) fn ttl(&self, column: &str) -> String {
+        // The sums of an hour stay until its last record is gone.
+        let longer = u32::from(column == HOUR);
         format!(
             "toDateTime({column}) + toIntervalDay({})",
-            self.retention_days
+            self.retention_days + longer
         )
     }
 
@@ -337,7 +341,13 @@ mod tests {
         for table in tables {
             let window = "non_replicated_deduplication_window = 10000";
             assert!(table.contains(window), "{table}");
-            assert!(table.contains("toIntervalDay(365)"), "{table}");
+            let days = if table.contains("turns_by_hour") {
+                366
+            } else {
+                365
+            };
+            let ages = format!("toIntervalDay({days})");
+            assert!(table.contains(&ages), "{table}");
         }
     }
 

@@ -451,7 +451,7 @@ async fn the_fuse_sends_the_clients_bytes_and_stays_off_for_the_thread() {
     assert!(
         gateway
             .log()
-            .contains("the upstream refused a request with added breakpoints")
+            .contains("the upstream refused a request with edits of ours")
     );
 
     // Another thread is tried on its own.
