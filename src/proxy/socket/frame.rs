@@ -143,6 +143,8 @@ impl Frames {
                 self.head_len = 0;
                 self.frame = Some(frame);
                 if let Some(begun) = begun {
+                    // An empty fragment has ended already.
+                    self.frame = (frame.left > 0 || frame.last).then_some(frame);
                     return Ok(Part {
                         used,
                         control: false,
