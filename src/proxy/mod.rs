@@ -634,12 +634,7 @@ fn reading(
     })
 }
 
-fn refuse(
-    account: Account,
-    refusal: Refusal,
-    outcome: Outcome,
-    wire: Wire,
-) -> Response<ReplyBody> {
+fn refuse(account: Account, refusal: Refusal, outcome: Outcome, wire: Wire) -> Response<ReplyBody> {
     close_refused(account, &refusal, outcome);
     refusal.into_response(wire)
 }

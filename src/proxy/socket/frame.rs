@@ -330,7 +330,10 @@ pub fn text(payload: &[u8]) -> Vec<u8> {
 #[must_use]
 pub fn close(code: u16, reason: &str) -> Vec<u8> {
     let reason = crate::text::prefix(reason, MAX_CONTROL_BYTES - 2);
-    server(CLOSE, &[&code.to_be_bytes()[..], reason.as_bytes()].concat())
+    server(
+        CLOSE,
+        &[&code.to_be_bytes()[..], reason.as_bytes()].concat(),
+    )
 }
 
 fn server(opcode: u8, payload: &[u8]) -> Vec<u8> {

@@ -6,8 +6,8 @@
 use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::StatusCode;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use super::frame::Message;
@@ -239,7 +239,10 @@ impl Turn {
 /// Keeps an event in the spelling of a stream, in which line ends outside of strings would end it.
 fn captured(account: &mut Account, event: &Bytes) {
     account.captured_bytes(b"data: ");
-    for (n, line) in event.split(|byte| matches!(byte, b'\r' | b'\n')).enumerate() {
+    for (n, line) in event
+        .split(|byte| matches!(byte, b'\r' | b'\n'))
+        .enumerate()
+    {
         if n > 0 {
             account.captured_bytes(b" ");
         }

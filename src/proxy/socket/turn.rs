@@ -61,9 +61,10 @@ impl Line {
             let refusal = Refusal {
                 status: StatusCode::TOO_MANY_REQUESTS,
                 kind: "rate_limit_error",
-                message: "prefixgate: too many responses are under way on this connection; nothing \
+                message:
+                    "prefixgate: too many responses are under way on this connection; nothing \
                           was forwarded"
-                    .to_owned(),
+                        .to_owned(),
                 retry: Some(true),
                 after_ms: None,
             };

@@ -10,9 +10,10 @@ mod framing;
 mod http2;
 mod properties;
 mod routes;
+mod socket;
 mod streams;
 mod tls;
-mod upgrades;
+pub mod upgrades;
 
 use std::net::SocketAddr;
 
