@@ -13,7 +13,7 @@ mod routes;
 mod socket;
 mod streams;
 mod tls;
-pub mod upgrades;
+mod upgrades;
 
 use std::net::SocketAddr;
 
