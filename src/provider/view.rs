@@ -295,13 +295,15 @@ pub struct UsageQuestion {
     pub text: &'static str,
 }
 
-/// How a wire format spells a text block that stands behind other blocks of a message.
+/// How a wire format spells a text that goes behind what a message has so far.
 #[derive(Debug, PartialEq, Eq)]
 pub struct TextSpelling {
     /// What goes before the text, as a JSON string with its quotes; it begins with the comma.
     pub before: &'static [u8],
     /// What goes behind it.
     pub after: &'static [u8],
+    /// It is an element of its own, behind those of the message; else a block behind its last one.
+    pub own_element: bool,
 }
 
 /// Who speaks.

@@ -36,7 +36,10 @@ fn printed(args: &[&str], env: &[(&str, &str)]) -> String {
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{args:?}: {errors}");
-    String::from_utf8(output.stdout).unwrap()
+    let text = String::from_utf8(output.stdout).unwrap();
+    // When it was asked.
+    let lines = text.lines().filter(|line| !line.contains("\"now\": "));
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 /// Tool calls and events as they stand in the file, without any code of the program.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::provider::json::inside;
 
 fn says_failed(text: &str) -> bool {
     let raw = serde_json::to_string(text).unwrap();

@@ -39,6 +39,7 @@ pub static MARKERS: MarkerSpelling = MarkerSpelling {
 static TEXT_BLOCK: TextSpelling = TextSpelling {
     before: br#",{"type":"text","text":"#,
     after: b"}",
+    own_element: false,
 };
 
 /// Looks at a request body.

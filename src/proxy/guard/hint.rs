@@ -23,7 +23,11 @@ pub(in crate::proxy) fn written(body: &Bytes, view: &RequestView, hints: &[Hint]
     for hint in hints {
         let message = view.messages.get(hint.message as usize)?;
         let last = message.blocks.end.checked_sub(1)? as usize;
-        let at = view.blocks.get(last)?.span.end as usize;
+        let behind = match spelling.own_element {
+            true => message.span,
+            false => view.blocks.get(last)?.span,
+        };
+        let at = behind.end as usize;
         out.extend_from_slice(body.get(done..at)?);
         out.extend_from_slice(spelling.before);
         out.extend_from_slice(Value::from(hint.text.as_str()).to_string().as_bytes());
@@ -106,5 +110,43 @@ mod tests {
         assert_eq!(written(&body, &seen, &[hint(77)]), None);
         seen.uneditable = Some("duplicate_key");
         assert_eq!(written(&body, &seen, &[hint(2)]), None);
+    }
+
+    #[test]
+    fn d_texts_are_messages_of_their_own_where_results_are_elements() {
+        use crate::provider::wire::Wire;
+        let hint = Hint {
+            message: 2,
+            text: "stop".into(),
+        };
+        let chat = json!({"model": "m", "messages": [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "tool_calls": [
+                {"id": "a", "type": "function", "function": {"name": "t", "arguments": "{}"}},
+                {"id": "b", "type": "function", "function": {"name": "t", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "a", "content": "no"},
+            {"role": "tool", "tool_call_id": "b", "content": "no"},
+        ], "n": 1});
+        let responses = json!({"model": "m", "input": [
+            {"role": "user", "content": "go"},
+            {"type": "function_call", "call_id": "a", "name": "t", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "a", "output": "no"},
+        ], "store": false});
+        for (wire, body, list) in [
+            (Wire::Chat, chat, "messages"),
+            (Wire::Responses, responses, "input"),
+        ] {
+            let bytes = Bytes::from(body.to_string());
+            let view = wire.view(&bytes).unwrap();
+            let sent = written(&bytes, &view, std::slice::from_ref(&hint)).unwrap();
+            let mut expected = body.clone();
+            let message = json!({"role": "user", "content": "stop"});
+            expected[list].as_array_mut().unwrap().push(message);
+            let sent: serde_json::Value = serde_json::from_slice(&sent).unwrap();
+            assert_eq!(sent, expected, "{wire:?}");
+        }
+        let bare = Bytes::from(r#"{"model":"m","input":"go"}"#);
+        let view = Wire::Responses.view(&bare).unwrap();
+        assert!(!possible(&view));
     }
 }

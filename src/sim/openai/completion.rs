@@ -55,7 +55,7 @@ fn head(answer: &Answer, object: &str) -> String {
 /// A call's `type`, and the member that keeps its input.
 fn shape(form: &Form) -> (&'static str, &'static str) {
     match form {
-        Form::Custom(_) => ("custom", "input"),
+        Form::Custom(_) | Form::Code(_) => ("custom", "input"),
         _ => ("function", "arguments"),
     }
 }

@@ -251,7 +251,7 @@ impl Stream<'_> {
                 "response.function_call_arguments.done",
                 "arguments",
             ),
-            Form::Custom(_) => (
+            Form::Custom(_) | Form::Code(_) => (
                 "response.custom_tool_call_input.delta",
                 "response.custom_tool_call_input.done",
                 "input",

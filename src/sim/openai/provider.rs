@@ -9,7 +9,7 @@ use super::error::OpenAiError;
 use super::prompt;
 use super::request::{Asked, Wire};
 use super::seal::Seal;
-use super::tools::{Form, custom_input};
+use super::tools::{Form, code_input, custom_input};
 use crate::sim::answer::INJECTED;
 use crate::sim::failure::Failure;
 use crate::sim::prompt::of_bytes;
@@ -201,7 +201,7 @@ impl Provider {
         let form = tool.map_or(Form::Function(None), |tool| tool.form.clone());
         let prefix = match form {
             Form::Function(_) => "fc_",
-            Form::Custom(_) => "ctc_",
+            Form::Custom(_) | Form::Code(_) => "ctc_",
             Form::LocalShell => "lsh_",
             Form::Shell => "sh_",
         };
@@ -211,6 +211,7 @@ impl Provider {
             name: tool.map_or(call.name, |tool| tool.name.clone()),
             input: match form {
                 Form::Custom(_) => custom_input(&call.input),
+                Form::Code(_) => code_input(&call.input),
                 _ => call.input,
             },
             form,

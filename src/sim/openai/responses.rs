@@ -174,8 +174,19 @@ impl Reader<'_> {
         let max_output = validate::count(body, "", "max_output_tokens", MIN_OUTPUT)?
             .unwrap_or(model.max_output)
             .min(model.max_output);
-        let declared = tools::of_responses(body, strict)?;
-        let has_tools = !body.given("tools").map_or(&[][..], Json::items).is_empty();
+        let (items, conversation) = self.items(body)?;
+        let mut declared = tools::of_responses(body, strict)?;
+        for item in &items {
+            if matches!(
+                kind_of(&item.json).as_str(),
+                "additional_tools" | "tool_search_output"
+            ) {
+                let at = item.at.as_deref().unwrap_or_default();
+                tools::within(&item.json, at, strict, &mut declared)?;
+            }
+        }
+        let has_tools =
+            !declared.is_empty() || !body.given("tools").map_or(&[][..], Json::items).is_empty();
         let (forced, may_call) = tools::choice(body, &declared, has_tools)?;
         let text = body.given("text").unwrap_or(&Json::Null);
         let format = text
@@ -194,7 +205,6 @@ impl Reader<'_> {
         let prewarm = validate::switch(caches, "prompt_cache_options", "prewarm")?.unwrap_or(false);
         let generate = !prewarm && validate::switch(body, "", "generate")?.unwrap_or(true);
         let comparison = validate::text(caches, "prompt_cache_options", "comparison_response_id")?;
-        let (items, conversation) = self.items(body)?;
         let pieces = self.pieces(body, model, &items)?;
         let key = Key {
             scope: format!("responses\n{}", self.scope),

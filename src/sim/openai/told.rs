@@ -282,7 +282,7 @@ fn call(
             quote(name),
             space(namespace)
         ),
-        Form::Custom(namespace) => format!(
+        Form::Custom(namespace) | Form::Code(namespace) => format!(
             r#"{start}"type":"custom_tool_call","input":{},"name":{}{}}}"#,
             quote(input.unwrap_or_default()),
             quote(name),

@@ -30,6 +30,8 @@ pub enum Form {
     Function(Option<String>),
     /// With free text.
     Custom(Option<String>),
+    /// With a script that calls a shell: how Codex lets the newest models work.
+    Code(Option<String>),
     /// `local_shell_call`.
     LocalShell,
     /// `shell_call`.
@@ -72,6 +74,9 @@ impl Declared {
     }
 }
 
+/// The shell that scripts call.
+const SHELL_IN_CODE: &str = "exec_command";
+
 /// What a custom tool's input is called in the script.
 const INPUT: &str = "input";
 
@@ -108,6 +113,18 @@ fn function(
 
 fn custom(tool: &Json, at: &str, namespace: Option<&str>) -> Result<Declared, OpenAiError> {
     let name = validate::tool_name(tool, at)?;
+    let code = name == "exec"
+        && tool
+            .text_of("description")
+            .is_some_and(|about| about.contains("JavaScript") && about.contains(SHELL_IN_CODE));
+    if code {
+        return Ok(Declared {
+            known_as: SHELL_IN_CODE.to_owned(),
+            name,
+            form: Form::Code(namespace.map(str::to_owned)),
+            schema: CUSTOM_SCHEMA.to_owned(),
+        });
+    }
     let form = Form::Custom(namespace.map(str::to_owned));
     Ok(Declared::new(
         name,
@@ -161,18 +178,27 @@ pub fn of_chat(body: &Json, strict: bool) -> Result<Vec<Declared>, OpenAiError> 
 /// # Errors
 /// 400 for an unknown type or another shape.
 pub fn of_responses(body: &Json, strict: bool) -> Result<Vec<Declared>, OpenAiError> {
-    let tools = validate::list(body, "", "tools")?.unwrap_or_default();
     let mut declared = Vec::new();
-    for (index, tool) in tools.iter().enumerate() {
-        one(
-            tool,
-            &format!("tools[{index}]"),
-            None,
-            strict,
-            &mut declared,
-        )?;
-    }
+    within(body, "", strict, &mut declared)?;
     Ok(declared)
+}
+
+/// The `tools` of a body, or of an item that brings more of them.
+///
+/// # Errors
+/// 400 for an unknown type or another shape.
+pub fn within(
+    holder: &Json,
+    at: &str,
+    strict: bool,
+    declared: &mut Vec<Declared>,
+) -> Result<(), OpenAiError> {
+    let tools = validate::list(holder, at, "tools")?.unwrap_or_default();
+    let at = validate::path(at, "tools");
+    for (index, tool) in tools.iter().enumerate() {
+        one(tool, &format!("{at}[{index}]"), None, strict, declared)?;
+    }
+    Ok(())
 }
 
 fn one(
@@ -236,6 +262,15 @@ pub fn custom_input(input: &str) -> String {
         .ok()
         .and_then(|input| input.text_of(INPUT))
         .unwrap_or_else(|| input.to_owned())
+}
+
+/// The script that a code tool is called with.
+#[must_use]
+pub fn code_input(input: &str) -> String {
+    format!(
+        "const result = await tools.{SHELL_IN_CODE}({{\"cmd\": {}}});\ntext(result);\n",
+        quote(&custom_input(input))
+    )
 }
 
 /// Reads `tool_choice`: the name of the tool that must be called, if one must; whether tools may be

@@ -559,11 +559,6 @@ async fn a_key_has_limits_of_its_own() {
     assert_eq!(busy.header("x-should-retry"), Some("true"));
     let told = "prefixgate: cap reached: concurrency of this key: 1 of 1 requests at a time are under way. \
                 There is room as soon as one of them ends (setting caps.key.concurrency)";
-    assert_eq!(busy.json()["error"]["type"], "rate_limit_error");
-    assert_eq!(busy.header("retry-after"), Some("1"));
-    assert_eq!(busy.header("x-should-retry"), Some("true"));
-    let told = "prefixgate: cap reached: concurrency of this key: 1 requests are under way, and 1 may be at \
-                a time. There is room as soon as one of them ends (setting caps.key.concurrency)";
     assert_eq!(busy.json()["error"]["message"], told);
     // What was refused did not count: two more are let in by then, of any run.
     for run in ["b", "c"] {

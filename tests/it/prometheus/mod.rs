@@ -108,7 +108,7 @@ impl Replica {
         .await;
         let config = format!(
             "[clickhouse]\nurl = \"{}\"\ndatabase = \"panels\"\nbatch_wait = \"20ms\"\n\
-             [otlp]\nendpoint = \"{}\"\nbatch_wait = \"20ms\"\n[capture]\nmode = \"redacted\"\n",
+             [otlp]\nendpoint = \"{}\"\n[capture]\nmode = \"redacted\"\n",
             engine.url(),
             receiver.url()
         );

@@ -4,12 +4,20 @@ use super::reader::{MAX_WORD_BYTES, Reader, Seen};
 use crate::provider::json::{Fault, says, unescape};
 use crate::provider::openai::diagnosis::QUESTION;
 use crate::provider::view::{
-    Automatic, Caching, History, Parameter, RequestView, Section, Span, Ttl, UsageQuestion,
+    Automatic, Caching, History, Parameter, RequestView, Section, Span, TextSpelling, Ttl,
+    UsageQuestion,
 };
 use crate::provider::wire::Wire;
 
 /// Before the id of a conversation that the provider holds, where the id of an answer is expected.
 pub(super) const CONVERSATION: &str = "conv:";
+
+/// How a text goes into a conversation: as a message of the user, in both formats.
+static MESSAGE: TextSpelling = TextSpelling {
+    before: br#",{"role":"user","content":"#,
+    after: b"}",
+    own_element: true,
+};
 
 /// What only the whole body says.
 #[derive(Default)]
@@ -280,6 +288,13 @@ impl Reader<'_> {
         self.out.max_tokens_at = limit;
         self.out.tools = (self.tools.len() + self.functions.len()) as u32;
         self.out.no_prewarm = Some("format");
+        // A bare string has no place for a further element.
+        let listed = self
+            .out
+            .messages
+            .first()
+            .is_none_or(|message| self.body.get(message.span.start as usize) == Some(&b'{'));
+        self.out.text_block = listed.then_some(&MESSAGE);
         self.out.diagnostics = top.compared.is_some();
         self.out.parameters = self.parameters(wire, top);
         self.out.caching = self.caching(top);

@@ -41,8 +41,10 @@ pub(in crate::provider) struct Progress {
     counting: Counting,
     inputs: Inputs,
     open: Vec<OpenCall>,
-    /// Web searches among the items of the stream.
+    /// Web searches among the items.
     searches: u64,
+    /// The provider has counted them itself.
+    searches_told: bool,
 }
 
 impl reader::Progress for Progress {
@@ -92,6 +94,9 @@ impl reader::Progress for Progress {
     }
 
     fn settle(&mut self, ttl: Option<Ttl>) {
+        if self.searches > 0 && !self.searches_told {
+            self.meter.searched(self.searches);
+        }
         let counting = self.counting;
         if let Some(unclear) = self.meter.read_out(&mut self.answer, counting, ttl) {
             self.warn(unclear);
@@ -121,6 +126,7 @@ impl Progress {
             inputs: Inputs::new(limits),
             open: Vec::new(),
             searches: 0,
+            searches_told: false,
         }
     }
 
@@ -160,6 +166,7 @@ impl Progress {
         let told = told.and_then(|tools| tools.web_search.0.as_ref()?.num_requests.0);
         if let Some(requests) = told {
             self.meter.searched(requests);
+            self.searches_told = true;
         }
         let _unclear_until_the_end = self.meter.read_out(&mut self.answer, self.counting, None);
     }
@@ -229,11 +236,7 @@ impl Progress {
         if read.is_err() {
             self.warn("content_unreadable");
         }
-        let searches = searches.max(self.searches);
-        if searches > 0 && self.answer.metered.usage.web_searches.is_none() {
-            self.meter.searched(searches);
-            self.answer.metered.usage.web_searches = Some(searches);
-        }
+        self.searches = self.searches.max(searches);
     }
 
     /// A further call; `None` if there are too many.

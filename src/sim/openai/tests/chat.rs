@@ -188,8 +188,9 @@ async fn scripted_failures_come_in_this_apis_shape() {
     assert!(got.whole && !got.text().contains("[DONE]"));
     let got = bench.post(CHAT, &stream("drop")).await;
     assert!(!got.whole);
-    let path = bench.call("POST", CHAT, &[], words("drop0").to_string().as_bytes());
-    assert!(path.await.is_none());
+    let body = words("drop0").to_string();
+    let got = bench.call("POST", CHAT, &[], body.as_bytes()).await;
+    assert!(got.is_none());
 }
 
 #[tokio::test]

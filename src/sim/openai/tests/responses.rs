@@ -307,6 +307,34 @@ async fn custom_tools_namespaces_and_shells_are_called_in_their_own_shape() {
 }
 
 #[tokio::test]
+async fn tools_that_an_item_brings_are_called_and_a_code_tool_is_given_code() {
+    let bench = Bench::new();
+    let exec = json!({"type": "custom", "name": "exec", "description": "Runs JavaScript: `await tools.exec_command(...)`."});
+    let input = json!([
+        {"type": "additional_tools", "role": "developer", "tools": [
+            {"type": "namespace", "name": "functions", "description": "", "tools": [exec]}]},
+        {"role": "user", "content": "[[plan:shell_ok,end]]"}
+    ]);
+    let response = bench
+        .respond(&json!({"model": "test-gpt", "input": input}))
+        .await;
+    let call = &response["output"][1];
+    assert_eq!(
+        (&call["type"], &call["name"], &call["namespace"]),
+        (
+            &json!("custom_tool_call"),
+            &json!("exec"),
+            &json!("functions")
+        )
+    );
+    let code = call["input"].as_str().unwrap();
+    assert!(
+        code.contains(r#"tools.exec_command({"cmd": "echo hello-0"})"#),
+        "{code}"
+    );
+}
+
+#[tokio::test]
 async fn diagnostics_name_what_changed() {
     let bench = Bench::new();
     let base = ask(&long("a", 2_000));

@@ -91,7 +91,7 @@ impl ClickHouseAnswers {
         let longest_ms = WRITES.iter().map(|(_, ms)| *ms).max().unwrap_or(0);
         // Nothing is read before it is written; the life of an entry is more than clocks differ.
         let since_ms = filter.since_ms.map(|ms| ms.saturating_sub(longest_ms));
-        let turns = self.from("turns");
+        let turns = self.rows_of("turns");
         let readers = |kind: &str| {
             Where::everything()
                 .and(format!("t.kind = '{kind}' AND t.read_of IS NOT NULL"))
@@ -153,7 +153,7 @@ impl ClickHouseAnswers {
             "SELECT {PLACE} AS place, toString(t.duplicate_of) AS of, \
                 t.duplicate_tokens AS tokens, t.duplicate_pico AS pico \
             FROM {} WHERE {} AND t.duplicate_of IS NOT NULL",
-            self.from("turns"),
+            self.rows_of("turns"),
             Where::turns().range(filter)
         );
         let mut duplicates = Duplicating::with_limit(filter.limit);
@@ -171,7 +171,7 @@ impl ClickHouseAnswers {
 
     pub(super) fn ask_agreement(&self, filter: &Filter) -> Result<Agreement, StoreError> {
         let wanted = Where::turns().range(filter).and(DIAGNOSED);
-        let turns = self.from("turns");
+        let turns = self.rows_of("turns");
         let sql = format!(
             "SELECT t.native_agrees AS agrees, count() AS count FROM {turns} WHERE {wanted} \
             GROUP BY t.native_agrees"
@@ -205,7 +205,7 @@ impl ClickHouseAnswers {
         let sql = format!(
             "SELECT t.verdict AS status, t.unjudged AS unjudged, count() AS count FROM {} WHERE {} \
             GROUP BY t.verdict, t.unjudged",
-            self.from("turns"),
+            self.rows_of("turns"),
             Where::turns().range(filter)
         );
         let mut verdicts = Verdicts::default();

@@ -78,7 +78,7 @@ impl ClickHouseAnswers {
         zone: &TimeZone,
     ) -> Result<Culprits, StoreError> {
         let wanted = Where::turns().range(filter).and(BREAK);
-        let turns = self.from("turns");
+        let turns = self.rows_of("turns");
         let group = match by {
             CulpritBy::Culprit => "NULL".to_owned(),
             CulpritBy::Run => "t.run_id".to_owned(),

@@ -73,7 +73,7 @@ impl ClickHouseAnswers {
                     (t.at, UUIDToNum(t.id))) AS newest \
             FROM {} WHERE {wanted} GROUP BY t.run_id, t.thread_id, t.name, t.tools \
             ORDER BY max((t.at, UUIDToNum(t.id))) DESC {}",
-            self.from("events"),
+            self.rows_of("events"),
             limit(filter)
         );
         let mut loops = Vec::new();
@@ -116,7 +116,7 @@ impl ClickHouseAnswers {
                 min(t.at_ms) AS first_ms, max(t.at_ms) AS last_ms \
             FROM {} WHERE {wanted} GROUP BY t.scope, t.run_id, t.name \
             ORDER BY last_ms DESC, argMax(UUIDToNum(t.id), place) DESC {}",
-            self.from("events"),
+            self.rows_of("events"),
             limit(filter)
         );
         let mut caps = Vec::new();
@@ -157,10 +157,10 @@ impl ClickHouseAnswers {
                 );
             wanted = wanted.and(format!(
                 "t.turn_id GLOBAL IN (SELECT t.id FROM {} WHERE {turns})",
-                self.from("turns")
+                self.rows_of("turns")
             ));
         }
-        let calls = format!("FROM {} WHERE {wanted}", self.from("tool_calls"));
+        let calls = format!("FROM {} WHERE {wanted}", self.rows_of("tool_calls"));
         // Latencies by how often each was met: far fewer rows than calls.
         let sql = format!(
             "SELECT s.name AS name, s.calls AS calls, s.ok AS ok, s.failed AS failed, \

@@ -156,13 +156,9 @@ impl ClickHouseAnswers {
         }
     }
 
-    /// A view by its name, with the name under which conditions know it.
-    fn from(&self, view: &str) -> String {
-        self.from_as(view, "t")
-    }
-
-    fn from_as(&self, view: &str, name: &str) -> String {
-        format!("{} AS {name}", self.dialect.name(view))
+    /// A view, with the name under which conditions know its rows.
+    fn rows_of(&self, view: &str) -> String {
+        format!("{} AS t", self.dialect.name(view))
     }
 }
 

@@ -67,7 +67,7 @@ impl ClickHouseAnswers {
         let sql = format!(
             "SELECT t.run_id AS run, max(t.started_ms) AS active FROM {} WHERE {} \
             GROUP BY t.run_id ORDER BY active DESC, run {}",
-            self.from("turns"),
+            self.rows_of("turns"),
             Where::costly().range(filter),
             limit(filter)
         );
@@ -96,7 +96,7 @@ impl ClickHouseAnswers {
     ) -> Result<(), StoreError> {
         let names = listed(runs.iter().map(|run| run.run.as_str()));
         let wanted = Where::costly().and(format!("t.run_id IN ({names})"));
-        let turns = self.from("turns");
+        let turns = self.rows_of("turns");
         let sql = format!(
             "SELECT t.run_id AS run, argMin(t.run_source, {ORDER}) AS source, \
                 argMaxIf(t.app, {ORDER}, t.kind = 'turn') AS app, \
@@ -154,7 +154,7 @@ impl ClickHouseAnswers {
         let sql = format!(
             "SELECT {} FROM {} WHERE {} ORDER BY {ORDER} {}",
             columns::<TurnRow>(("batch", "UInt64")),
-            self.from("turns"),
+            self.rows_of("turns"),
             kinds.of_run(Some(run)).range(filter),
             limit(filter)
         );
@@ -172,7 +172,7 @@ impl ClickHouseAnswers {
         filter: &Filter,
     ) -> Result<Vec<ThreadSummary>, StoreError> {
         let wanted = Where::costly().of_run(Some(run)).range(filter);
-        let turns = self.from("turns");
+        let turns = self.rows_of("turns");
         // The first that tells it: what is NULL is passed over.
         let sql = format!(
             "SELECT t.thread_id AS thread, argMin(t.parent_thread, {ORDER}) AS parent, \
@@ -207,7 +207,7 @@ impl ClickHouseAnswers {
             FROM (SELECT t.id AS id, t.thread_id AS thread_id FROM {turns} WHERE {wanted}) AS w \
             GLOBAL INNER JOIN (SELECT t.turn_id AS turn_id, t.status AS status FROM {} WHERE {}) AS c \
             ON c.turn_id = w.id GROUP BY w.thread_id",
-            self.from("tool_calls"),
+            self.rows_of("tool_calls"),
             Where::everything().of_run(Some(run))
         );
         self.each(&sql, |row: CallsRow| {

@@ -40,7 +40,7 @@ struct RunsRow {
 impl ClickHouseAnswers {
     pub(super) fn ask_savings(&self, filter: &Filter) -> Result<Savings, StoreError> {
         let wanted = Where::costly().range(filter);
-        let turns = self.from("turns");
+        let turns = self.rows_of("turns");
         let groups = "t.app AS app, coalesce(t.model_served, t.model_requested) AS model";
         let sql = format!(
             "WITH {names}, if(t.dry_run, JSONLength(t.markers_added), 0) AS markers_planned \

@@ -50,7 +50,7 @@ impl ClickHouseAnswers {
             FROM {turns} WHERE {wanted} GROUP BY key, {grouped}",
             names = facts::names(),
             alike = facts::alike(),
-            turns = self.from("turns"),
+            turns = self.rows_of("turns"),
             grouped = facts::grouped(),
         );
         self.each(&sql, |row: Summed| each(row.key, fact(row.fact)?))
@@ -68,7 +68,7 @@ impl ClickHouseAnswers {
         let sql = format!(
             "SELECT min(t.started_ms) AS first, max(t.started_ms) AS last, count() AS count \
             FROM {} WHERE {wanted}",
-            self.from("turns")
+            self.rows_of("turns")
         );
         let ends: Vec<Ends> = self.all(&sql)?;
         let Some(ends) = ends.first().filter(|ends| ends.count > 0) else {

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::provider::dialect::Counting;
 use crate::provider::reader::{Limits, Reader, Shape};
 use crate::provider::view::{Answer, ApiError, Ttl};
 use crate::provider::wire::Wire;
@@ -230,6 +231,20 @@ fn the_last_usage_counts_and_is_final_when_nothing_follows() {
         assert_eq!(answer.metered.usage, used());
         assert!(answer.usage_complete);
     }
+}
+
+/// xAI counts reasoning beside the output.
+#[test]
+fn tokens_are_counted_as_the_upstream_counts() {
+    let counting = Counting {
+        reasoning_beside: true,
+        ..Counting::default()
+    };
+    let limits = Limits::default();
+    let mut reader = Reader::new(Wire::Chat, Shape::Stream, limits).counting(counting);
+    reader.feed(stream(&[text("a"), finish(0, "stop"), usage_chunk()]).as_bytes());
+    reader.end(None);
+    assert_eq!(reader.answer().metered.usage.output, Some(77 + 12));
 }
 
 /// C15: the model that served, not the one asked for; tiers in the provider's words.

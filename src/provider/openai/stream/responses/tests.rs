@@ -419,6 +419,8 @@ fn web_searches_as_the_provider_counts_them() {
         ended("completed", whole),
     ]);
     assert_eq!(answer.metered.usage.web_searches, Some(3));
+    let cut = read_events(&[created(), item("done", 0, &search)]);
+    assert_eq!(cut.metered.usage.web_searches, Some(1));
     let none = read_events(&[created(), completed(json!([]))]);
     assert_eq!(none.metered.usage.web_searches, None);
 }
