@@ -5,12 +5,14 @@
 //!
 //! - `sec-websocket-extensions` is left out of the handshake, so that frames stay readable;
 //! - a message of the client is held until it is whole, and a request for a response until loops and
-//!   caps have been judged ([`up`], [`turn`]); control frames do not wait for it;
+//!   caps have been judged (`up`, `turn`); control frames do not wait for it;
 //! - what is refused is not forwarded; an event of ours says so where a message of the upstream has
-//!   ended, once the lane has answered what was asked before ([`down`], [`lanes`]);
+//!   ended, once the lane has answered what was asked before (`down`, `lanes`);
 //! - each response has an account of its own, closed by its last event, beside that of the connection.
 //!
-//! Requests are never edited here: there is no fuse that could send them once more.
+//! Requests are never edited here: there is no fuse that could send them once more. So there are no
+//! breakpoints, hints or keys of ours, no waiting for a sibling's prefix and no pings; and what the
+//! head of an answer would tell (what is left of a cap) has no place.
 
 mod down;
 pub mod frame;

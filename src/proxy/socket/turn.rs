@@ -1,7 +1,7 @@
 //! A request for a response before it goes upstream: described, placed, judged.
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 
 use super::Line;
 use super::frame;
@@ -14,7 +14,7 @@ use crate::proxy::guard::loops::Stop;
 use crate::proxy::guard::{self, caps};
 use crate::proxy::prepare::{self, Asking, Prepared};
 use crate::proxy::refusal::Refusal;
-use crate::proxy::{close_refused, encodings, instead};
+use crate::proxy::{close_refused, instead};
 use crate::sse;
 use crate::trace::{Outcome, RequestKind};
 
@@ -74,8 +74,7 @@ impl Line {
         }
         if let Some(capture) = &shared.capture {
             let mode = shared.config.capture_for(self.labels.app.as_deref());
-            let encoding = encodings(&HeaderMap::new());
-            account.capture(capture.hold(mode, &message, &encoding));
+            account.capture(capture.hold(mode, &message, ""));
         }
         let mut prepared = self.prepare(&mut account, &message);
         match prepared.stop.take() {

@@ -244,7 +244,7 @@ async fn a_client_that_leaves_ends_its_answer_upstream() {
 
 #[tokio::test]
 async fn a_silent_upstream_is_given_up_only_while_it_owes_an_answer() {
-    let bench = Bench::new("[timeouts]\nidle = \"500ms\"\n");
+    let bench = Bench::new("[timeouts]\nidle = \"1s\"\n");
     let mut idle = Line::open(&bench.gateway).await;
     let mut line = Line::open(&bench.gateway).await;
     line.send(&create("[[inject:stall]] [[inject-any]]")).await;
