@@ -175,6 +175,8 @@ pub struct Reader {
     source: Source,
     limits: Limits,
     making: Making,
+    /// Events that came by themselves were lost since the last one.
+    gap: bool,
 }
 
 #[derive(Debug)]
@@ -210,6 +212,7 @@ impl Reader {
             },
             making: Making::new(wire, &limits),
             limits,
+            gap: false,
         }
     }
 
@@ -243,6 +246,26 @@ impl Reader {
             }
             Source::Body(body) => body.feed(decoded, self.limits.body_bytes),
             Source::Unlabelled { .. } | Source::Ended => {}
+        }
+    }
+
+    /// Takes the data of an event that came by itself, as a message of a WebSocket.
+    pub fn event(&mut self, data: &[u8]) {
+        let after_gap = mem::take(&mut self.gap);
+        self.making.progress().event(Event {
+            name: None,
+            data,
+            after_gap,
+        });
+    }
+
+    /// An event that came by itself was too large to be held. `last`: it was the terminal one.
+    pub fn lost_event(&mut self, last: bool) {
+        self.gap = true;
+        let progress = self.making.progress();
+        progress.warn("event_too_large");
+        if last {
+            progress.lost_end();
         }
     }
 

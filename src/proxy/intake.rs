@@ -74,9 +74,7 @@ impl Budget {
         if known.is_some_and(|n| n > self.max_body) {
             return Err(IntakeError::TooLarge(self.max_body));
         }
-        let wanted = u32::try_from(units(known.unwrap_or(self.max_body))).unwrap_or(u32::MAX);
-        let acquired = self.units.clone().acquire_many_owned(wanted).await;
-        let mut share = acquired.map_err(|_closed| IntakeError::Closed)?;
+        let mut share = self.share(known).await?;
 
         let mut first = Bytes::new();
         let mut rest: Option<BytesMut> = None;
@@ -106,10 +104,42 @@ impl Budget {
             }
         }
         let bytes = rest.map_or(first, BytesMut::freeze);
-        let unused = (wanted as usize).saturating_sub(units(bytes.len()));
-        drop(share.split(unused));
+        shrink(&mut share, bytes.len());
         Ok(Taken { bytes, share })
     }
+
+    /// Takes a share for so many bytes, or for a largest body where their number is not known. Waits
+    /// while others fill the budget.
+    ///
+    /// # Errors
+    /// [`IntakeError::TooLarge`] and [`IntakeError::Closed`].
+    pub async fn share(&self, bytes: Option<usize>) -> Result<OwnedSemaphorePermit, IntakeError> {
+        let bytes = bytes.unwrap_or(self.max_body);
+        if bytes > self.max_body {
+            return Err(IntakeError::TooLarge(self.max_body));
+        }
+        let wanted = u32::try_from(units(bytes)).unwrap_or(u32::MAX);
+        let acquired = self.units.clone().acquire_many_owned(wanted).await;
+        acquired.map_err(|_closed| IntakeError::Closed)
+    }
+
+    /// Most bytes of one body.
+    #[must_use]
+    pub fn max_body(&self) -> usize {
+        self.max_body
+    }
+
+    /// How long a client may be silent inside a body.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+}
+
+/// Gives back what is not needed for so many bytes.
+pub fn shrink(share: &mut OwnedSemaphorePermit, bytes: usize) {
+    let unused = share.num_permits().saturating_sub(units(bytes));
+    drop(share.split(unused));
 }
 
 fn units(bytes: usize) -> usize {

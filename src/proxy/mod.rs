@@ -18,6 +18,7 @@ pub mod ping;
 pub mod prepare;
 pub mod refusal;
 pub mod route;
+pub mod socket;
 pub mod swallow;
 pub mod tee;
 mod tunnel;
@@ -221,6 +222,17 @@ pub async fn serve(
     parts.version = Version::HTTP_11;
 
     if let Some(protocol) = upgrade {
+        if socket::is_meant(&route, &parts.method, &protocol) {
+            let asked = socket::Asked {
+                parts,
+                body,
+                protocol,
+                upstream,
+                labels,
+                credential,
+            };
+            return socket::open(shared, &clients, account, asked).await;
+        }
         return tunnel::open(shared, &clients, account, parts, body, protocol, &upstream).await;
     }
     let sent = if turn {
@@ -245,6 +257,7 @@ pub async fn serve(
             lowered: &labels.limits,
             wire,
             dialect: &upstream.dialect,
+            socket: false,
         };
         let mut prepared = prepare::prepare(&shared, &mut account, &asking, &taken.bytes);
         if let Some(record) = account.record() {
@@ -552,11 +565,7 @@ fn pass_on(
     if let Some(record) = account.record() {
         record.head_us = Some(head_us);
         record.status = Some(parts.status.as_u16());
-        let ids = ["request-id", "x-request-id"];
-        let id = ids
-            .iter()
-            .find_map(|name| parts.headers.get(*name)?.to_str().ok());
-        record.request_id = id.map(|id| crate::text::prefix(id, 128).to_owned());
+        record.request_id = request_id(&parts.headers);
     }
     if parts.status.is_success() {
         account.began();
@@ -572,6 +581,15 @@ fn pass_on(
         read.and_then(|read| reading(&mut parts.headers, parts.status, read, &mut account));
     let tee = Tee::new(body, account, reading, shared.config.idle_timeout, unframed);
     Response::from_parts(parts, ReplyBody::Tee(Box::new(tee)))
+}
+
+/// The provider's id of a request, from the head of its answer.
+fn request_id(headers: &HeaderMap) -> Option<String> {
+    let ids = ["request-id", "x-request-id"];
+    let id = ids
+        .iter()
+        .find_map(|name| headers.get(*name)?.to_str().ok());
+    id.map(|id| crate::text::prefix(id, 128).to_owned())
 }
 
 fn reading(
@@ -616,19 +634,19 @@ fn reading(
     })
 }
 
-fn refuse(
-    mut account: Account,
-    refusal: Refusal,
-    outcome: Outcome,
-    wire: Wire,
-) -> Response<ReplyBody> {
+fn refuse(account: Account, refusal: Refusal, outcome: Outcome, wire: Wire) -> Response<ReplyBody> {
+    close_refused(account, &refusal, outcome);
+    refusal.into_response(wire)
+}
+
+/// Closes the account of a request that is refused.
+fn close_refused(mut account: Account, refusal: &Refusal, outcome: Outcome) {
     if let Some(record) = account.record() {
         record.status = Some(refusal.status.as_u16());
         record.error_type = Some(refusal.kind.to_owned());
     }
     account.failed_with(&refusal.message);
     account.finish(End::Own(outcome, refusal.message.clone()), None);
-    refusal.into_response(wire)
 }
 
 fn refuse_intake(account: Account, error: IntakeError, wire: Wire) -> Response<ReplyBody> {
@@ -653,7 +671,19 @@ fn refuse_intake(account: Account, error: IntakeError, wire: Wire) -> Response<R
 }
 
 /// Ends the turn in the model's place, in the way it was asked for.
-fn answer_instead(mut account: Account, wire: Wire, why: &str, text: &str) -> Response<ReplyBody> {
+fn answer_instead(account: Account, wire: Wire, why: &str, text: &str) -> Response<ReplyBody> {
+    let (streamed, answer) = instead(account, wire, why, text);
+    let mut response = refusal::json(StatusCode::OK, answer);
+    if streamed {
+        let kind = HeaderValue::from_static(anthropic::answer::STREAM_TYPE);
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+    }
+    response
+}
+
+/// Closes the account of a turn that is ended in the model's place. Gives the answer, and whether it
+/// is a stream.
+fn instead(mut account: Account, wire: Wire, why: &str, text: &str) -> (bool, Vec<u8>) {
     let (mut streamed, mut model, mut id) = (false, String::new(), uuid::Uuid::nil());
     let mut at_ms = 0;
     if let Some(record) = account.record() {
@@ -667,14 +697,11 @@ fn answer_instead(mut account: Account, wire: Wire, why: &str, text: &str) -> Re
     let id = format!("prefixgate_{}", id.simple());
     let at_s = at_ms / 1_000;
     account.finish(End::Own(Outcome::Refused, text.to_owned()), None);
-    if !streamed {
-        let body = wire.answer_body(&id, &model, text, at_s);
-        return refusal::json(StatusCode::OK, body);
-    }
-    let mut response = refusal::json(StatusCode::OK, wire.answer_stream(&id, &model, text, at_s));
-    let kind = HeaderValue::from_static(anthropic::answer::STREAM_TYPE);
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response
+    let answer = match streamed {
+        true => wire.answer_stream(&id, &model, text, at_s),
+        false => wire.answer_body(&id, &model, text, at_s),
+    };
+    (streamed, answer)
 }
 
 /// The configured answer to a continuation: the SDK then sends the whole history.

@@ -63,6 +63,9 @@ pub struct Asking<'a> {
     pub wire: Wire,
     /// How its upstream speaks it.
     pub dialect: &'a Dialect,
+    /// It came over a socket: its bytes go on as they are, and the connection remembers what was
+    /// answered on it, stored or not.
+    pub socket: bool,
 }
 
 impl Asking<'_> {
@@ -71,6 +74,12 @@ impl Asking<'_> {
         let mut view = self.wire.view(body)?;
         if let (Some(rules), Caching::Automatic(_)) = (self.dialect.caching, view.caching) {
             view.caching = Caching::Automatic(rules);
+        }
+        if self.socket {
+            view.uneditable = view.uneditable.or(Some("socket"));
+            if view.history == History::Whole {
+                view.history = History::Opened;
+            }
         }
         Ok(view)
     }

@@ -6,6 +6,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 
 use super::body::ReplyBody;
+use crate::provider::openai::socket;
 use crate::provider::wire::Wire;
 
 /// The error type upon which clients stop at once and show the text (measured on 17 of them, Nov
@@ -103,12 +104,29 @@ impl Refusal {
         }
     }
 
+    /// The code by which programs know a cap, whatever the words.
+    fn code(&self) -> Option<&'static str> {
+        (self.kind == BILLING).then_some("cap_reached")
+    }
+
+    /// The event that says the same on a lane of a WebSocket.
+    #[must_use]
+    pub fn into_event(self, lane: Option<&str>) -> Vec<u8> {
+        let mut headers = Vec::new();
+        if let Some(retry) = self.retry {
+            headers.push(("x-should-retry", retry.to_string()));
+        }
+        if let Some(after_ms) = self.after_ms {
+            headers.push((RETRY_AFTER.as_str(), retry_after_s(after_ms).to_string()));
+        }
+        let (status, code) = (self.status.as_u16(), self.code());
+        socket::refusal(status, self.kind, code, &self.message, &headers, lane)
+    }
+
     /// The response.
     #[must_use]
     pub fn into_response(self, wire: Wire) -> Response<ReplyBody> {
-        // The code by which programs know a cap, whatever the words.
-        let code = (self.kind == BILLING).then_some("cap_reached");
-        let body = wire.error_body(self.kind, code, &self.message);
+        let body = wire.error_body(self.kind, self.code(), &self.message);
         let mut response = json(self.status, body);
         if let Some(retry) = self.retry {
             let value = HeaderValue::from_static(if retry { "true" } else { "false" });

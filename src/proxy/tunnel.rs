@@ -5,65 +5,61 @@ use std::sync::Arc;
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::{Request, Response, StatusCode, request};
 use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
 use super::account::{Account, End};
 use super::body::ReplyBody;
 use super::upstream::{Clients, SendBody};
-use super::{Shared, not_switched, pass_on, refuse, send};
+use super::{Shared, not_switched, pass_on, refuse, request_id, send};
 use crate::config::Upstream;
+
+/// Both sides have agreed to leave HTTP.
+pub(super) struct Switched {
+    /// The answer that tells the client.
+    pub(super) response: Response<ReplyBody>,
+    /// The connection to the client, once that answer has left.
+    pub(super) client: OnUpgrade,
+    /// The connection to the upstream.
+    pub(super) upstream: OnUpgrade,
+    /// The account of the upgrade.
+    pub(super) account: Account,
+}
+
+/// What came of a request for an upgrade.
+pub(super) enum Shaken {
+    /// It was agreed to.
+    Switched(Box<Switched>),
+    /// It was not; this is the answer.
+    Answered(Response<ReplyBody>),
+}
 
 /// Forwards an upgrade request and, on `101`, joins the two connections.
 pub async fn open(
     shared: Arc<Shared>,
     clients: &Clients,
-    mut account: Account,
-    mut parts: request::Parts,
+    account: Account,
+    parts: request::Parts,
     body: Incoming,
     protocol: HeaderValue,
     upstream: &Upstream,
 ) -> Response<ReplyBody> {
-    let client_side = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
-    parts
-        .headers
-        .insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    parts.headers.insert(UPGRADE, protocol);
-    let request = Request::from_parts(parts, SendBody::Stream(body));
-    let sent = send(&shared, &clients.upgrades, &upstream.name, request).await;
-    let (mut answer, client_side) = match (sent, client_side) {
-        (Ok(answer), Some(client_side)) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
-            (answer, client_side)
-        }
-        (sent, _) => {
-            return match sent.and_then(|answer| not_switched(&upstream.name, answer)) {
-                Ok(answer) => pass_on(&shared, account, answer, None, false),
-                Err((refusal, outcome)) => refuse(
-                    account,
-                    refusal,
-                    outcome,
-                    super::route::spoken(upstream.format),
-                ),
-            };
-        }
+    let shaken = shake(&shared, clients, account, parts, body, protocol, upstream).await;
+    let switched = match shaken {
+        Shaken::Switched(switched) => *switched,
+        Shaken::Answered(response) => return response,
     };
-    let protocol = answer.headers().get(UPGRADE).cloned();
-    let upstream_side = hyper::upgrade::on(&mut answer);
-    let (mut parts, _) = answer.into_parts();
-    super::headers::strip_hop(&mut parts.headers);
-    parts
-        .headers
-        .insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    if let Some(protocol) = protocol {
-        parts.headers.insert(UPGRADE, protocol);
-    }
-    if let Some(record) = account.record() {
-        record.status = Some(StatusCode::SWITCHING_PROTOCOLS.as_u16());
-    }
+    let Switched {
+        response,
+        client,
+        upstream,
+        mut account,
+    } = switched;
     let mut cut = shared.cut.subscribe();
     // Ends with either side, or with the gateway: the drain waits for open accounts.
     tokio::spawn(async move {
         let joined = async {
-            let (client, upstream) = tokio::try_join!(client_side, upstream_side)
+            let (client, upstream) = tokio::try_join!(client, upstream)
                 .map_err(|error| format!("the upgrade failed: {error}"))?;
             let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
             tokio::io::copy_bidirectional(&mut client, &mut upstream)
@@ -82,5 +78,61 @@ pub async fn open(
         };
         account.finish(end, None);
     });
-    Response::from_parts(parts, ReplyBody::empty())
+    response
+}
+
+/// Forwards an upgrade request.
+pub(super) async fn shake(
+    shared: &Arc<Shared>,
+    clients: &Clients,
+    mut account: Account,
+    mut parts: request::Parts,
+    body: Incoming,
+    protocol: HeaderValue,
+    upstream: &Upstream,
+) -> Shaken {
+    let client = parts.extensions.remove::<OnUpgrade>();
+    parts
+        .headers
+        .insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    parts.headers.insert(UPGRADE, protocol);
+    let request = Request::from_parts(parts, SendBody::Stream(body));
+    let sent = send(shared, &clients.upgrades, &upstream.name, request).await;
+    let (mut answer, client) = match (sent, client) {
+        (Ok(answer), Some(client)) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            (answer, client)
+        }
+        (sent, _) => {
+            let answered = match sent.and_then(|answer| not_switched(&upstream.name, answer)) {
+                Ok(answer) => pass_on(shared, account, answer, None, false),
+                Err((refusal, outcome)) => refuse(
+                    account,
+                    refusal,
+                    outcome,
+                    super::route::spoken(upstream.format),
+                ),
+            };
+            return Shaken::Answered(answered);
+        }
+    };
+    let protocol = answer.headers().get(UPGRADE).cloned();
+    let upstream = hyper::upgrade::on(&mut answer);
+    let (mut parts, _) = answer.into_parts();
+    super::headers::strip_hop(&mut parts.headers);
+    parts
+        .headers
+        .insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    if let Some(protocol) = protocol {
+        parts.headers.insert(UPGRADE, protocol);
+    }
+    if let Some(record) = account.record() {
+        record.status = Some(StatusCode::SWITCHING_PROTOCOLS.as_u16());
+        record.request_id = request_id(&parts.headers);
+    }
+    Shaken::Switched(Box::new(Switched {
+        response: Response::from_parts(parts, ReplyBody::empty()),
+        client,
+        upstream,
+        account,
+    }))
 }

@@ -4,6 +4,7 @@ pub mod answer;
 pub mod diagnosis;
 pub mod error;
 pub mod request;
+pub mod socket;
 pub(super) mod stream;
 pub mod tools;
 mod usage;

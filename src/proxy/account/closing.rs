@@ -48,7 +48,9 @@ impl Closing {
         let open = &mut *self.open;
         let facts = open.price(shared, self.answer.as_ref());
         let record = &mut open.record;
-        if let (Some(seat), Outcome::Ok) = (&open.seat, record.outcome) {
+        if let (Some(seat), Outcome::Ok, RequestKind::Turn) =
+            (&open.seat, record.outcome, record.kind)
+        {
             shared.registry.paid(seat, record.cost_pico);
         }
         if record.kind == RequestKind::KeepWarm {

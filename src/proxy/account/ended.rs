@@ -115,7 +115,9 @@ impl Open {
     }
 
     fn priced(&mut self, shared: &Shared, answer: Option<&Answer>) -> Option<ModelFacts> {
-        if !matches!(self.record.kind, RequestKind::Turn | RequestKind::KeepWarm) {
+        // What only prepares has a place without being a turn.
+        let costs = matches!(self.record.kind, RequestKind::Turn | RequestKind::KeepWarm);
+        if !costs && self.seat.is_none() {
             return None;
         }
         let model = self
@@ -231,7 +233,8 @@ impl Open {
         shared.registry.answered(
             seat,
             Answered {
-                ok,
+                // The number of what only prepares is the next turn's.
+                ok: ok && record.kind == RequestKind::Turn,
                 end: self.chain_end,
                 response_id: record.response_id.clone(),
                 turn_id: record.id,

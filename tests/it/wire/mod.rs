@@ -10,6 +10,7 @@ mod framing;
 mod http2;
 mod properties;
 mod routes;
+mod socket;
 mod streams;
 mod tls;
 mod upgrades;

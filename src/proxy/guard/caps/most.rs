@@ -93,8 +93,7 @@ pub(in crate::proxy) fn used(
     most: &Amounts,
 ) -> (Amounts, Option<u64>) {
     let answered = record.status.is_some_and(|s| (200..300).contains(&s))
-        && record.outcome != Outcome::Refused
-        && matches!(record.kind, RequestKind::Turn | RequestKind::KeepWarm);
+        && record.outcome != Outcome::Refused;
     if !answered {
         // Nothing was generated, or nothing is known of it that could be booked.
         return (Amounts::default(), None);
