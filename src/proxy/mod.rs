@@ -183,7 +183,7 @@ pub async fn serve(
         &shared,
         route.kind,
         &upstream.name,
-        &upstream.price_provider,
+        route::prices(&upstream, wire),
     );
     let turn = route.kind == RequestKind::Turn;
     // A turn is answered as one, whatever else the client would like: an upgrade may be ignored.
@@ -252,7 +252,7 @@ pub async fn serve(
             headers: &parts.headers,
             labels: &labels,
             upstream: &upstream.name,
-            price_provider: &upstream.price_provider,
+            price_provider: route::prices(&upstream, wire),
             credential,
             lowered: &labels.limits,
             wire,

@@ -216,6 +216,17 @@ fn wire(format: Format, method: &Method, path: &str) -> Option<Wire> {
     }
 }
 
+/// The provider's id in the price data for a turn of this format. An upstream that speaks the other
+/// family as well (a router, or one that takes everything) is not priced by the list of the first.
+#[must_use]
+pub fn prices(upstream: &Upstream, wire: Wire) -> &str {
+    match (upstream.format, wire, upstream.price_provider.as_str()) {
+        (Format::Anthropic, Wire::Chat | Wire::Responses, "anthropic") => "openai",
+        (Format::OpenAi, Wire::Messages, "openai") => "anthropic",
+        (_, _, provider) => provider,
+    }
+}
+
 /// The format in which an upstream words its errors.
 pub(super) fn spoken(format: Format) -> Wire {
     match format {

@@ -14,6 +14,7 @@ use crate::proxy::guard::loops::Stop;
 use crate::proxy::guard::{self, caps};
 use crate::proxy::prepare::{self, Asking, Prepared};
 use crate::proxy::refusal::Refusal;
+use crate::proxy::route::prices;
 use crate::proxy::{close_refused, instead};
 use crate::sse;
 use crate::trace::{Outcome, RequestKind};
@@ -136,8 +137,12 @@ impl Line {
     /// The account of a request on this connection.
     fn account(&self, kind: RequestKind) -> Account {
         let upstream = &self.upstream;
-        let mut account =
-            Account::open(&self.shared, kind, &upstream.name, &upstream.price_provider);
+        let mut account = Account::open(
+            &self.shared,
+            kind,
+            &upstream.name,
+            prices(upstream, Wire::Responses),
+        );
         if let Some(record) = account.record() {
             record.method = METHOD.to_owned();
             record.credential = self.about.credential.clone();
@@ -154,7 +159,7 @@ impl Line {
             headers: &self.headers,
             labels: &self.labels,
             upstream: &self.upstream.name,
-            price_provider: &self.upstream.price_provider,
+            price_provider: prices(&self.upstream, Wire::Responses),
             credential: self.credential,
             lowered: &self.labels.limits,
             wire: Wire::Responses,

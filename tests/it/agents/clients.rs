@@ -101,7 +101,7 @@ pub async fn claude_code_at(
 }
 
 /// A file that tests/setup/install has put there.
-fn installed(path: &str) -> PathBuf {
+pub fn installed(path: &str) -> PathBuf {
     let cache = std::env::var_os("PREFIXGATE_TEST_CACHE").map_or_else(
         || PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/prefixgate-tests"),
         PathBuf::from,
@@ -115,7 +115,7 @@ fn installed(path: &str) -> PathBuf {
     path
 }
 
-fn clean(program: PathBuf) -> Command {
+pub fn clean(program: PathBuf) -> Command {
     let mut command = Command::new(program);
     command
         .env_clear()
@@ -142,9 +142,14 @@ impl Desk {
             work,
         }
     }
+
+    /// The home of the client.
+    pub fn home(&self) -> &std::path::Path {
+        self.home.path()
+    }
 }
 
-async fn bounded(mut command: Command, desk: &Desk) -> (Option<i32>, String, String) {
+pub async fn bounded(mut command: Command, desk: &Desk) -> (Option<i32>, String, String) {
     command
         .env("HOME", desk.home.path())
         .env("TMPDIR", desk.work.path())
@@ -161,7 +166,7 @@ async fn bounded(mut command: Command, desk: &Desk) -> (Option<i32>, String, Str
 }
 
 /// Replaces what differs between any two runs: ids, and the ports of this machine.
-fn steady(value: Value) -> Value {
+pub fn steady(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(steady_text(&text)),
         Value::Array(all) => all.into_iter().map(steady).collect(),
@@ -171,7 +176,7 @@ fn steady(value: Value) -> Value {
 }
 
 fn steady_text(text: &str) -> String {
-    const IDS: [&str; 4] = ["req_", "msg_", "toolu_", "127.0.0.1:"];
+    const IDS: [&str; 5] = ["req_", "msg_", "toolu_", "call_", "127.0.0.1:"];
     let mut out = String::new();
     let mut rest = text;
     while let Some((at, prefix)) = IDS

@@ -174,6 +174,11 @@ pub struct Finished {
 }
 
 impl Finished {
+    /// All runs as `report` shows them.
+    pub async fn runs(&self) -> Vec<Value> {
+        self.report(&["runs"]).await
+    }
+
     /// The run of that id as `report` shows it.
     pub async fn run(&self, id: &str) -> Value {
         let runs = self.report(&["runs"]).await;
