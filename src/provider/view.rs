@@ -339,8 +339,24 @@ pub enum History {
     Whole,
     /// The request carries all of it and asks the provider to keep it.
     Opened,
-    /// The request carries only what is new after the answer with this id.
+    /// The request carries only what is new after the answer with this id, or what is new in the
+    /// conversation of this name.
     Continues(String),
+}
+
+impl History {
+    /// What stands before the id of a conversation that the provider holds, where that of an answer
+    /// is expected.
+    pub const CONVERSATION: &'static str = "conv:";
+
+    /// The conversation that it names, if it goes on from one and not from an answer.
+    #[must_use]
+    pub fn conversation(&self) -> Option<&str> {
+        match self {
+            Self::Continues(id) if id.starts_with(Self::CONVERSATION) => Some(id),
+            _ => None,
+        }
+    }
 }
 
 /// Identifiers of the conversation that clients put into the body. Values are as sent, unescaped.

@@ -89,6 +89,8 @@ struct Open {
     history: Option<History>,
     /// The tools that it declares.
     declared: Option<Arc<Declared>>,
+    /// The conversation that the provider holds and the answer becomes a part of.
+    conversation: Option<String>,
     /// What the head of the answer tells besides.
     headers: Vec<(&'static HeaderName, HeaderValue)>,
     /// What is known of its model, once it has been priced.
@@ -151,6 +153,7 @@ impl Account {
             hold: None,
             history: None,
             declared: None,
+            conversation: None,
             headers: Vec::new(),
             facts: None,
             asked_usage: false,
@@ -280,6 +283,13 @@ impl Account {
     pub(super) fn carry(&mut self, history: History) {
         if let Some(open) = &mut self.open {
             open.history = Some(history);
+        }
+    }
+
+    /// The conversation that the provider holds and the answer becomes a part of.
+    pub(super) fn converses(&mut self, id: &str) {
+        if let Some(open) = &mut self.open {
+            open.conversation = Some(id.to_owned());
         }
     }
 

@@ -11,8 +11,8 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
 use super::account::{Account, End};
-use super::swallow::Swallow;
 use crate::provider::decode;
+use crate::provider::openai::swallow::Swallow;
 use crate::provider::reader::Reader;
 use crate::provider::wire::Wire;
 

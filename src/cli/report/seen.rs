@@ -21,7 +21,7 @@ struct LoopJson<'a> {
     /// The highest one.
     count: Option<u64>,
     threshold: Option<u64>,
-    /// How often it came to a next step.
+    /// How often it was told: at each step, and each time that it has doubled since the last.
     steps: u64,
     /// What was done at the last of them; `null` where nothing.
     action: Option<&'a str>,

@@ -32,13 +32,22 @@ const FAST: u8 = 1 << 4;
 const ALL_FLAGS: u8 = BASED | MODEL | SETTINGS | BETAS | FAST;
 
 /// Names of settings by their code, which is the place in this list plus one. Append only.
-const NAMES: [&str; 6] = [
+const NAMES: [&str; 15] = [
     "speed",
     "citations",
     "tool_choice",
     "thinking",
     "output_config.effort",
     "images",
+    "prompt",
+    "prompt_cache_key",
+    "service_tier",
+    "response_format",
+    "text.format",
+    "reasoning_effort",
+    "reasoning.effort",
+    "verbosity",
+    "text.verbosity",
 ];
 /// The name of a setting that has no code.
 const NAMELESS: &str = "other";
@@ -102,7 +111,9 @@ pub fn encode(now: &Trail, previous: Option<&Trail>) -> Vec<u8> {
     number(&mut out, now.marks.len() as u64);
     for mark in &now.marks {
         number(&mut out, u64::from(mark.at));
-        out.push(ttl_code(mark.ttl) | u8::from(mark.ours) << 2);
+        // The lifetimes that came later have their third bit beside the flag.
+        let ttl = ttl_code(mark.ttl);
+        out.push(ttl & 3 | u8::from(mark.ours) << 2 | (ttl & 4) << 1);
     }
     out
 }
@@ -277,12 +288,12 @@ fn read_marks(input: &mut Input<'_>, steps: usize) -> Result<Vec<Mark>, Reason> 
     let one = |input: &mut Input<'_>| {
         let at = input.small()?;
         let code = input.byte()?;
-        if at as usize >= steps || code > 7 {
+        if at as usize >= steps || code > 15 {
             return Err(Reason::Damaged);
         }
         Ok(Mark {
             at,
-            ttl: ttl_of(code & 3)?,
+            ttl: ttl_of(code & 3 | (code & 8) >> 1)?,
             ours: code & 4 != 0,
         })
     };

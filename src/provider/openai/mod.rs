@@ -6,5 +6,6 @@ pub mod error;
 pub mod request;
 pub mod socket;
 pub(super) mod stream;
+pub mod swallow;
 pub mod tools;
 mod usage;

@@ -237,6 +237,7 @@ impl Open {
                 ok: ok && record.kind == RequestKind::Turn,
                 end: self.chain_end,
                 response_id: record.response_id.clone(),
+                conversation: self.conversation.take(),
                 turn_id: record.id,
                 calls: asked.collect(),
                 prompt: prompt.map(|tokens| (tokens, self.body_bytes)),

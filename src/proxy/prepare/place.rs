@@ -78,6 +78,9 @@ pub(super) fn place(
         account.warn("unknown_parent");
     }
     account.seated(seat, end, body.len());
+    if let Some(id) = view.history.conversation() {
+        account.converses(id);
+    }
     let Some(record) = account.record() else {
         return;
     };

@@ -164,6 +164,8 @@ pub struct Answered {
     pub end: Option<Hash>,
     /// The provider's id of the answer.
     pub response_id: Option<String>,
+    /// The id of the conversation that it became a part of, as [`History::Continues`] names it.
+    pub conversation: Option<String>,
     /// The turn's id in the records.
     pub turn_id: Uuid,
     /// Calls the answer asks for.
@@ -389,7 +391,7 @@ impl Registry {
         if let (Some((prompt, _)), Some(output)) = (end.prompt, end.output) {
             thread.last_tokens = Some(prompt.saturating_add(output));
         }
-        if let Some(id) = end.response_id {
+        for id in [end.response_id, end.conversation].into_iter().flatten() {
             state.answers.insert(id, (seat.key, end.end));
         }
         for call in end.calls {

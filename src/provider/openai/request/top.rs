@@ -9,9 +9,6 @@ use crate::provider::view::{
 };
 use crate::provider::wire::Wire;
 
-/// Before the id of a conversation that the provider holds, where the id of an answer is expected.
-pub(super) const CONVERSATION: &str = "conv:";
-
 /// How a text goes into a conversation: as a message of the user, in both formats.
 static MESSAGE: TextSpelling = TextSpelling {
     before: br#",{"role":"user","content":"#,
@@ -436,7 +433,7 @@ impl Reader<'_> {
         }
         // Whatever the conversation has so far stands before the input.
         if let Some(conversation) = self.text_of(top.conversation) {
-            return History::Continues(format!("{CONVERSATION}{conversation}"));
+            return History::Continues(format!("{}{conversation}", History::CONVERSATION));
         }
         match wire == Wire::Responses && !top.not_stored {
             true => History::Opened,

@@ -197,7 +197,9 @@ fn a_border_is_where_frames_and_messages_end() {
 }
 
 /// A message: text or not, its fragments, and a control frame before each.
-fn messages() -> impl Strategy<Value = Vec<(bool, Vec<(Option<u8>, Vec<u8>)>)>> {
+type Spoken = (bool, Vec<(Option<u8>, Vec<u8>)>);
+
+fn messages() -> impl Strategy<Value = Vec<Spoken>> {
     let control = prop::option::of(prop_oneof![Just(PING), Just(PONG)]);
     let bytes = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..8),
