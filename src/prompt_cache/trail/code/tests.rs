@@ -30,7 +30,7 @@ fn trail() -> impl Strategy<Value = Trail> {
         let name = NAMES[name];
         Setting { name, from, value }
     });
-    let mark = (any::<u32>(), 0..3_u8, any::<bool>());
+    let mark = (any::<u32>(), 0..5_u8, any::<bool>());
     (
         prop::collection::vec(step(), 0..12),
         prop::collection::vec(setting, 0..3),
