@@ -196,8 +196,11 @@ fn a_border_is_where_frames_and_messages_end() {
     assert_eq!((frame_ends, ends), (vec![3, 5, 8], vec![8]));
 }
 
-/// A message: text or not, its fragments, and a control frame before each.
-fn messages() -> impl Strategy<Value = Vec<(bool, Vec<(Option<u8>, Vec<u8>)>)>> {
+/// A fragment, and the control frame before it.
+type Fragment = (Option<u8>, Vec<u8>);
+
+/// Messages: text or not, and their fragments.
+fn messages() -> impl Strategy<Value = Vec<(bool, Vec<Fragment>)>> {
     let control = prop::option::of(prop_oneof![Just(PING), Just(PONG)]);
     let bytes = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..8),
