@@ -262,7 +262,8 @@ pub async fn serve(
         if let Some(record) = account.record() {
             record.request_bytes = taken.bytes.len() as u64;
         }
-        if prepared.continues && shared.config.threads == Threads::Replay {
+        let replay = wire == Wire::Messages && shared.config.threads == Threads::Replay;
+        if prepared.continues && replay {
             return refuse_thread(account);
         }
         match prepared.stop.take() {

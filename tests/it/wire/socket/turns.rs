@@ -313,3 +313,22 @@ async fn a_close_passes_with_its_code() {
     assert_eq!(line.message().await, None);
     bench.gateway.ended_as("other", "ok", 1).await;
 }
+
+#[tokio::test]
+async fn content_is_captured_with_the_answer_in_the_spelling_of_a_stream() {
+    let bench = Bench::new("[capture]\nmode = \"full\"\n");
+    let mut line = Line::open(&bench.gateway).await;
+    let events = line.ask(&create("cobaltheron")).await;
+    let kept = crate::support::eventually("content of the turn", async || {
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_prefixgate"))
+            .args(["report", "content", "--run", "r", "--data-dir"])
+            .arg(bench.gateway.data())
+            .output()
+            .unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.contains("cobaltheron").then_some(text)
+    })
+    .await;
+    assert!(kept.contains("response 200"), "{kept}");
+    assert_eq!(kept.matches("data: {").count(), events.len(), "{kept}");
+}
