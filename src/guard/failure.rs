@@ -156,6 +156,7 @@ fn failed(text: &[u8]) -> bool {
     if opens_as_error(head) || (whole && is_shell_message(head)) {
         return true;
     }
+    let head = behind_script(head);
     let json = head.starts_with(['{', '[']);
     if json {
         match json_says(head.as_bytes()) {
@@ -174,6 +175,17 @@ fn failed(text: &[u8]) -> bool {
         exit_code(&tail).or_else(|| exit_code(head))
     };
     exit.is_some_and(|code| code != 0)
+}
+
+/// What Codex puts before the result of a script that ran (its own words, version 0.171): the result
+/// itself says whether what the script called had failed.
+fn behind_script(text: &str) -> &str {
+    const BORDER: &str = "\nOutput:\n";
+    /// The border stands behind a line or two.
+    const REACH: usize = 200;
+    let script = text.starts_with("Script ");
+    let border = text.find(BORDER).filter(|at| script && *at < REACH);
+    border.map_or(text, |at| text[at + BORDER.len()..].trim_start())
 }
 
 /// Words for errno that tools print first.

@@ -97,7 +97,7 @@ fn is_of_harness(line: &[u8]) -> bool {
         let start = line.get(..words.len());
         start.is_some_and(|start| start.eq_ignore_ascii_case(words))
     };
-    starts(b"chunk id:") || starts(b"wall time:")
+    starts(b"chunk id:") || starts(b"wall time:") || starts(b"wall time ")
 }
 
 /// Length of the token that the text begins with, and what stands for it.
@@ -134,6 +134,10 @@ fn token(text: &[u8], glued: bool) -> (usize, Option<Instead>) {
     let word = word(text);
     if is_id(&text[..word]) {
         return (word, Some(Instead::All(ID)));
+    }
+    let named = chunk(text, word);
+    if named > 0 {
+        return (named, Some(Instead::All(ID)));
     }
     let number = process(text, word);
     if number > 0 {
@@ -421,6 +425,18 @@ fn decimal(text: &[u8]) -> usize {
         },
         _ => whole,
     }
+}
+
+/// Length of the member by which Codex numbers a piece of output; 0 where there is none.
+fn chunk(text: &[u8], word: usize) -> usize {
+    const BEFORE: &[u8] = b"chunk_id\":\"";
+    const MAX_VALUE: usize = 32;
+    if &text[..word] != b"chunk_id" || !text.starts_with(BEFORE) {
+        return 0;
+    }
+    let value = &text[BEFORE.len()..];
+    let end = value.iter().take(MAX_VALUE).position(|byte| *byte == b'"');
+    end.map_or(0, |end| BEFORE.len() + end)
 }
 
 /// Where a duration begins that a member of JSON holds; 0 where there is none.

@@ -50,6 +50,7 @@ fn a_failure_without_a_flag_is_known_by_how_its_text_begins_or_what_it_states() 
         "Exit code: 1\nWall time: 0.3 seconds\nOutput:\nx",
         "Exit code: 124\nWall time: 10 seconds\nTotal output lines: 900\nOutput:\ncommand timed out after 10000 milliseconds",
         "Chunk ID: a1b2c3\nWall time: 0.2 seconds\nProcess exited with code 2\nOriginal token count: 9\nOutput:\nmake: nothing",
+        "Script completed\nWall time 0.0 seconds\nOutput:\n\n{\"chunk_id\":\"43294b\",\"wall_time_seconds\":0.000006089,\"exit_code\":1,\"output\":\"cat: x\"}",
         "apply_patch verification failed: Failed to find expected lines in a.rs:\nx",
         "failed to parse function arguments: missing field `cmd`",
         "unsupported call: mcp__x__y",
@@ -101,6 +102,7 @@ fn a_text_that_is_about_errors_is_no_failure() {
         r#"{"output":"fine","metadata":{"exit":1,"tags":{"exit_code":1}}}"#,
         "Chunk ID: a1b2c3\nWall time: 5.0 seconds\nProcess running with session ID 4711\nOutput:\n",
         "Exit code: 0\nWall time: 0 seconds\nOutput:\nerror: none",
+        "Script completed\nWall time 0.0 seconds\nOutput:\n\n{\"chunk_id\":\"43294b\",\"exit_code\":0,\"output\":\"ok\"}",
         "an unsupported call: is told elsewhere",
         r#"{"error":null,"data":[1]}"#,
         r#"{"error":"","ok":true}"#,
@@ -224,6 +226,10 @@ fn what_is_volatile_is_left_out_of_an_error() {
         (
             "Chunk ID: a1\nWall time: 1.0 seconds\nx",
             "Chunk ID: zz\nWall time: 2.5 seconds\nx",
+        ),
+        (
+            "Script completed\nWall time 0.0 seconds\nOutput:\n\n{\"chunk_id\":\"43294b\",\"wall_time_seconds\":0.000006089,\"exit_code\":1}",
+            "Script completed\nWall time 2.1 seconds\nOutput:\n\n{\"chunk_id\":\"d893fb\",\"wall_time_seconds\":0.000004988,\"exit_code\":1}",
         ),
         ("\u{1b}[1;31mno\u{1b}[0m match", "no match"),
         ("a\n\n  b\t c", "a b c"),

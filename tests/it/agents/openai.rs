@@ -252,7 +252,7 @@ async fn b05_faults_of_the_provider_reach_openai_sdks_as_they_are() {
     let direct = Direct::start().await;
     let gateway = Gateway::start("fill", Some(CONFIG)).await;
     let (plain, gated) = (direct.relay.url(), gateway.front.url());
-    for prompt in ["fail [[inject:400]]", "fail [[inject:drop]]"] {
+    for prompt in ["fail [[inject:400 x99]]", "fail [[inject:drop x99]]"] {
         for mode in ["chat_stream", "responses_stream"] {
             let (without, with) =
                 tokio::join!(python(&plain, mode, prompt), python(&gated, mode, prompt));
