@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::prompt_cache::chain::Hasher;
 use crate::prompt_cache::trail::Betas;
-use crate::provider::anthropic::request::view;
+use crate::provider::wire::Wire;
 
 fn section() -> impl Strategy<Value = Section> {
     prop_oneof![
@@ -118,8 +118,12 @@ fn conversation(turns: usize, clock: &str) -> Trail {
 }
 
 fn of_body(body: &str) -> Trail {
+    of_wire(Wire::Messages, body)
+}
+
+fn of_wire(wire: Wire, body: &str) -> Trail {
     let hasher = Hasher::new([7; 32]);
-    let view = view(body.as_bytes()).unwrap();
+    let view = wire.view(body.as_bytes()).unwrap();
     let chain = hasher.chain(body.as_bytes(), &view, b"scope");
     let marks = Vec::new();
     Trail::new(
@@ -153,17 +157,25 @@ fn every_setting_of_a_request_has_a_code() {
         "messages":[{"role":"user","content":[
             {"type":"image","source":{"type":"base64","media_type":"image/png","data":"aa"}},
             {"type":"document","citations":{"enabled":true},"source":{"type":"text","data":"x"}}]}]}"#;
-    let trail = of_body(body);
-    assert_eq!(trail.settings.len(), NAMES.len());
-    for setting in &trail.settings {
-        assert_ne!(
-            name_code(setting.name),
-            0,
-            "append `{}` to NAMES",
-            setting.name
-        );
+    let chat = r#"{"model":"m","prompt_cache_key":"k","service_tier":"flex","verbosity":"low",
+        "response_format":{"type":"json_object"},"reasoning_effort":"low","messages":[]}"#;
+    let responses = r#"{"model":"m","prompt":{"id":"p"},"prompt_cache_key":"k","service_tier":"flex",
+        "text":{"format":{"type":"json_object"},"verbosity":"low"},"reasoning":{"effort":"low"},"input":[]}"#;
+    let mut named = std::collections::BTreeSet::new();
+    for (wire, body) in [
+        (Wire::Messages, body),
+        (Wire::Chat, chat),
+        (Wire::Responses, responses),
+    ] {
+        let trail = of_wire(wire, body);
+        for setting in &trail.settings {
+            let name = setting.name;
+            assert_ne!(name_code(name), 0, "append `{name}` to NAMES");
+            named.insert(name);
+        }
+        assert_eq!(decode(&encode(&trail, None), None), Ok(trail));
     }
-    assert_eq!(decode(&encode(&trail, None), None), Ok(trail));
+    assert_eq!(named, NAMES.into_iter().collect());
 }
 
 #[test]
