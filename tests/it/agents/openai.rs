@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use prefixgate::sim::{Options, Sim};
 use serde_json::Value;
 use tokio::process::Command;
 
@@ -66,6 +67,11 @@ async fn typescript(base_url: &str, mode: &str, prompt: &str) -> Outcome {
 
 /// Runs Codex headless; gives its exit code and all that it said.
 async fn codex(base_url: &str, prompt: &str) -> (Option<i32>, String) {
+    codex_with(base_url, "", prompt).await
+}
+
+/// The same with further settings of its provider.
+async fn codex_with(base_url: &str, settings: &str, prompt: &str) -> (Option<i32>, String) {
     let program =
         "npm/node_modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux-musl/bin/codex";
     let desk = Desk::new();
@@ -73,7 +79,8 @@ async fn codex(base_url: &str, prompt: &str) -> (Option<i32>, String) {
     std::fs::create_dir(&config).unwrap();
     let text = format!(
         "model = \"gpt-6-sol\"\nmodel_provider = \"gate\"\n[model_providers.gate]\nname = \"gate\"\n\
-         base_url = \"{base_url}/v1\"\nwire_api = \"responses\"\nenv_key = \"GATE_KEY\"\n"
+         base_url = \"{base_url}/v1\"\nwire_api = \"responses\"\nenv_key = \"GATE_KEY\"\n\
+         {settings}"
     );
     std::fs::write(config.join("config.toml"), text).unwrap();
     let mut command = clean(installed(program));
@@ -140,9 +147,10 @@ fn well_recorded(turns: &[Value], of: &str) {
         assert!(turn["cost_usd"].is_string(), "{of}: {turn}");
         let status = turn["verdict"]["status"].as_str();
         match at {
-            // Another run may have left the same prefix behind.
+            // Another run may have left the same prefix behind; over a socket Codex has the first
+            // request prepared, and goes on from that.
             0 => assert!(
-                matches!(status, Some("cold" | "extended" | "hit")),
+                matches!(status, None | Some("cold" | "extended" | "hit")),
                 "{of}: {turn}"
             ),
             _ => assert_eq!(status, Some("extended"), "{of}: {turn}"),
@@ -314,4 +322,36 @@ async fn d03_codex_in_a_loop_is_stopped() {
     let finished = gateway.finish().await;
     let back = finished.back().exchanges();
     assert_eq!(turns(&back).len(), 3, "{}", finished.story());
+}
+
+/// Codex over a WebSocket, and where the gateway refuses that; gives what it said, the methods by
+/// which the provider was asked, and the turns on record.
+async fn codex_over_socket(config: &str) -> (String, Vec<String>, Vec<Value>) {
+    let sim = Sim::start(Options::default()).unwrap();
+    let upstream = sim.base_url();
+    let config = format!("{config}\n[upstream.openai]\nurl = \"{upstream}\"\n");
+    let gateway = crate::support::Gateway::with(&upstream, &config, &[]);
+    let base = format!("http://{}/-/run=socket", gateway.proxy);
+    let (code, said) = codex_with(&base, "supports_websockets = true\n", TEN).await;
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("DONE after 9 tool turns."), "{said}");
+    let asked = sim.requests().into_iter();
+    let asked = asked.filter(|request| ["POST", "WEBSOCKET"].contains(&request.method.as_str()));
+    let methods = asked.map(|request| request.method).collect();
+    let turns = gateway.turns_of("socket", 10).await;
+    (said, methods, turns)
+}
+
+#[tokio::test]
+async fn codex_does_ten_turns_over_a_websocket_or_without_where_it_is_refused() {
+    for (config, method) in [
+        ("", "WEBSOCKET"),
+        ("[openai]\nwebsocket = \"refuse\"\n", "POST"),
+    ] {
+        let (said, methods, turns) = codex_over_socket(config).await;
+        let of_turns = methods.iter().filter(|m| *m == method).count();
+        assert!(of_turns >= 10, "{methods:?}: {said}");
+        assert!(methods.iter().all(|m| m == method), "{methods:?}: {said}");
+        well_recorded(&turns, method);
+    }
 }
