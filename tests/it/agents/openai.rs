@@ -355,3 +355,49 @@ async fn codex_does_ten_turns_over_a_websocket_or_without_where_it_is_refused() 
         well_recorded(&turns, method);
     }
 }
+
+#[tokio::test]
+async fn frameworks_on_openai_models_do_with_the_gateway_what_they_do_without() {
+    let direct = Direct::start().await;
+    let gateway = Gateway::start("fill", Some(CONFIG)).await;
+    let command = |framework| match framework {
+        "langchain" => {
+            let mut command = clean(installed("py/bin/python"));
+            command.arg(scripts().join("langchain_agent.py"));
+            command
+        }
+        _ => {
+            let mut command = clean(PathBuf::from("node"));
+            command
+                .arg(scripts().join("ai_sdk_agent.mjs"))
+                .env("NODE_MODULES", installed("npm/node_modules"));
+            command
+        }
+    };
+    let plain = direct.relay.url();
+    for framework in ["langchain", "ai-sdk"] {
+        for mode in ["chat", "responses"] {
+            let run = format!("{framework}-{mode}");
+            let labelled = format!("{}/-/run={run}", gateway.front.url());
+            let (without, with) = tokio::join!(
+                said(command(framework), &plain, mode, STEPS),
+                said(command(framework), &labelled, mode, STEPS)
+            );
+            assert_eq!(with, without, "{run}");
+            assert_eq!(with.code, Some(0), "{run}: {with:#?}");
+            assert_eq!(with.said["answers"].as_array().unwrap().len(), 3, "{run}");
+        }
+    }
+    let finished = gateway.finish().await;
+    compared(&finished);
+    for run in [
+        "langchain-chat",
+        "langchain-responses",
+        "ai-sdk-chat",
+        "ai-sdk-responses",
+    ] {
+        let turns = finished.turns(run).await;
+        assert_eq!(turns.len(), 3, "{run}");
+        well_recorded(&turns, run);
+    }
+}
