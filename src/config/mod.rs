@@ -63,7 +63,7 @@ pub struct Upstream {
 /// What the planner may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CachePolicy {
-    /// Nothing is looked for and no byte is added.
+    /// No breakpoint is looked for or added.
     Off,
     /// Breakpoints are planned and recorded, but not sent.
     DryRun,

@@ -159,6 +159,12 @@ pub struct Automatic {
     pub ttl: Option<Ttl>,
 }
 
+impl Automatic {
+    /// How long an unused entry lives at most where no time is promised, in milliseconds, and the
+    /// same in words (OpenAI's guide to prompt caching, 2025).
+    pub const UNPROMISED: (i64, &'static str) = (10 * 60_000, "5 to 10 minutes without use");
+}
+
 /// A cache breakpoint that the client set itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marker {

@@ -6,10 +6,6 @@ use crate::prompt_cache::trail::{Past, Trail};
 use crate::provider::view::{Automatic, BlockKind, Section, Ttl};
 use crate::usage::Usage;
 
-/// How long an unused entry of a cache lives for which the provider promises no time, in
-/// milliseconds: it names five to ten minutes (OpenAI's guide to prompt caching, 2025).
-const UNPROMISED_MS: i64 = 10 * 60 * 1000;
-
 /// What is said of the first turn of a further thread.
 const BESIDE: &str = "shares no prefix with the run's other threads: a side call or a sub-agent";
 
@@ -342,7 +338,7 @@ fn expired(facts: &Facts<'_>, past: &Past) -> Option<Cause> {
     let mark = past.trail.last_mark()?;
     let lifetime = match mark.ttl {
         Some(ttl) => ttl.ms(),
-        None if facts.automatic.is_some() => UNPROMISED_MS,
+        None if facts.automatic.is_some() => Automatic::UNPROMISED.0,
         // What this version does not know lives for an unknown time.
         None => return None,
     };
@@ -359,7 +355,7 @@ fn expired(facts: &Facts<'_>, past: &Past) -> Option<Cause> {
         .zip(facts.change)
         .is_some_and(|(mark, change)| change.before <= mark.at);
     (gap >= lifetime && !renewed && !broken).then(|| {
-        let limit = mark.ttl.map_or("5 to 10 minutes without use", Ttl::word);
+        let limit = mark.ttl.map_or(Automatic::UNPROMISED.1, Ttl::word);
         Cause::new(
             Reason::Expired,
             Whose::Time,
@@ -440,7 +436,7 @@ fn unexplained(facts: &Facts<'_>) -> Cause {
             Reason::Evicted,
             Whose::Provider,
             "the prefix is the same and in time, and the provider did not read it (another machine \
-             may have answered: requests with one prompt_cache_key stay together)",
+             may have answered: a key that routes requests keeps them together)",
         );
     }
     // That runs of calls or results count once is newer wording, and not kept everywhere: where

@@ -5,7 +5,7 @@ use uuid::Uuid;
 use super::*;
 use crate::prompt_cache::shadow::Known;
 use crate::prompt_cache::trail::{Mark, Setting, Step};
-use crate::provider::view::{BlockKind, Role};
+use crate::provider::view::{Automatic, BlockKind, Role};
 
 /// Prices of CASES' test-sonnet in pico-USD per token: 3 / 15 / 0.30 / 3.75 / 6 USD per million.
 fn price(usage: &Usage) -> Option<u64> {
@@ -104,6 +104,7 @@ struct Turn {
     expected: Expected,
     started_ms: i64,
     min_tokens: Option<u32>,
+    automatic: Option<Automatic>,
     beside: bool,
 }
 
@@ -126,13 +127,14 @@ impl Turn {
             expected: Expected::default(),
             started_ms: 10_000,
             min_tokens: Some(1024),
+            automatic: None,
             beside: false,
         }
     }
 
     fn judged(&self) -> Verdict {
         judge(&Facts {
-            automatic: None,
+            automatic: self.automatic,
             usage: &self.usage,
             now: &self.now,
             started_ms: self.started_ms,
@@ -347,6 +349,41 @@ fn first_turns_of_threads_that_share_a_prefix() {
     turn.expected.alive = known(1, None);
     assert_eq!(turn.judged().status, Status::Miss);
     assert_eq!(turn.judged().lost_tokens, None);
+}
+
+/// A cache that needs no breakpoints: less than a step is not told and so not lost, and where no
+/// time is promised an unused entry may be gone after ten minutes.
+#[test]
+fn a_cache_without_breakpoints_is_judged_by_its_steps_and_its_time() {
+    let after = |read: u64, seconds: i64| {
+        let mut turn = Turn::after_121k(usage(0, read, 122_000 - read, 0));
+        turn.automatic = Some(Automatic {
+            step: 128,
+            min_tokens: 1024,
+            ttl: None,
+        });
+        if let Some(past) = &mut turn.past {
+            let mut before = trail(4);
+            before.marks.iter_mut().for_each(|mark| mark.ttl = None);
+            past.trail = Arc::new(before);
+        }
+        turn.now.marks.iter_mut().for_each(|mark| mark.ttl = None);
+        turn.started_ms = seconds * 1_000;
+        turn
+    };
+    // 945 steps are 120,960 tokens.
+    let told = after(120_960, 10).judged();
+    assert_eq!((told.status, told.lost_tokens), (Status::Extended, Some(0)));
+    let less = after(120_832, 10);
+    let (status, reason, whose) = less.reason();
+    assert_eq!((status, whose), (Status::Partial, Some(Whose::Provider)));
+    assert_eq!(reason, Some(Reason::Evicted));
+    assert_eq!(less.judged().lost_tokens, Some(128));
+    for (seconds, reason) in [(599, Reason::Evicted), (600, Reason::Expired)] {
+        assert_eq!(after(0, seconds).judged().reason, Some(reason), "{seconds}");
+    }
+    let detail = after(0, 600).judged().detail;
+    assert!(detail.contains("5 to 10 minutes without use"), "{detail}");
 }
 
 #[test]
