@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::config::ConfigError;
 
+pub mod agent;
 pub mod alert;
 pub mod audit;
 pub mod check;
@@ -57,6 +58,8 @@ pub enum Command {
     Alert(alert::Args),
     /// Show, queue again or give up what waits on disk for ClickHouse and OTLP
     Spool(spool::Args),
+    /// Give a task to the reference agent
+    Agent(agent::Args),
     /// Run the simulated provider
     Sim(sim::Args),
 }
@@ -76,6 +79,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Check(args) => check::main(args),
         Command::Alert(args) => alert::main(args),
         Command::Spool(args) => spool::main(args),
+        Command::Agent(args) => agent::main(args),
         Command::Sim(args) => sim::main(args),
     };
     result.unwrap_or_else(|error| {

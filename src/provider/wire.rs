@@ -6,7 +6,10 @@ use super::openai;
 use super::view::{Block, DeclaredTools, Diagnosis, RequestView};
 
 /// The format of a turn.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
 pub enum Wire {
     /// Anthropic Messages.
     #[default]

@@ -1,0 +1,539 @@
+//! The loop itself, without I/O: what comes next, and what follows from what happened.
+//!
+//! A driver asks [`AgentRun::next`], does that, and tells it as an [`Event`]. The state is the fold
+//! of its events and nothing else, so a journal of them brings a run back wherever it was killed,
+//! and a serialised [`AgentRun`] stands for all events up to it.
+//!
+//! | the model stops with | what follows |
+//! |---|---|
+//! | end of turn, stop sequence | the run ends, unless it made calls all the same: those are answered |
+//! | tool use | its calls are made; without any, the run ends |
+//! | output limit, in the middle of a call or before any text | the answer is dropped, and asked for again with twice the limit, once; then the run ends as truncated |
+//! | output limit, else | the run ends as truncated; the text is kept, no call is made |
+//! | pause, compaction by the provider | the answer goes back as it is, and the model goes on |
+//! | refusal | the run ends; the answer is dropped, no call is made |
+//! | context window | the answer is dropped, the conversation compacted, once; then the run ends |
+//! | a word unknown here | as tool use if it made calls; else the run ends as `unknown_stop` |
+//!
+//! An answer without any block is left out of the conversation; what the user says next joins the
+//! turn before it, so that speakers alternate.
+
+mod event;
+mod limits;
+mod outcome;
+mod repetition;
+mod size;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+
+pub use event::{Bill, Event, Happened, Setup, ToolSpec};
+pub use limits::{DEFAULT_TURNS, Limits, Spent};
+pub use outcome::{Outcome, Stop};
+use repetition::{Repetition, Verdict};
+pub use size::{cut, estimate};
+
+use super::talk::{Answer, CallResult, Entry, ToolCall};
+
+/// Turns after a failed compaction before the next is tried.
+const COMPACTION_PAUSE: u32 = 5;
+
+/// What a call that was never made is answered with.
+const NOT_RUN: &str = "not run: the answer that asked for it was cut off";
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Ask the model to go on.
+    CallModel {
+        /// The output limit of this answer, in tokens.
+        max_tokens: u32,
+    },
+    /// Ask the model to sum up the conversation, to put that in the place of all before `from`.
+    Compact {
+        /// The first entry that is kept.
+        from: usize,
+    },
+    /// Make these calls, and tell the end of each.
+    CallTools(Vec<ToDo>),
+    /// Nothing is left to do. If the run does not know it yet, tell it as [`Event::Ended`].
+    Done(Outcome),
+}
+
+/// A call without a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToDo {
+    /// The call.
+    pub call: ToolCall,
+    /// Its idempotency key: run, agent, turn, id of the call.
+    pub key: String,
+    /// It has begun before, and nobody knows how far it came.
+    pub begun: bool,
+}
+
+/// What the world looks like to a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Situation<'a> {
+    /// Now, in milliseconds UTC.
+    pub now_ms: i64,
+    /// What the whole run has used, where it has several agents.
+    pub whole_run: Option<&'a Spent>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Pending {
+    call: ToolCall,
+    begun: bool,
+    result: Option<CallResult>,
+}
+
+/// The state of a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AgentRun {
+    setup: Setup,
+    entries: Vec<Entry>,
+    /// Calls of the newest answer, until all have their results.
+    pending: Vec<Pending>,
+    /// Calls that began before their answer was whole, and results of such.
+    early: Vec<Pending>,
+    /// What the user said while calls were without a result.
+    queued: Vec<String>,
+    turns: u32,
+    spent: Spent,
+    /// The newest answer wants to be continued as it is.
+    paused: bool,
+    /// The output limit has been raised since the last whole answer.
+    raised: bool,
+    /// The conversation has to be compacted before the model is asked again.
+    too_long: bool,
+    /// It was compacted for that reason, and no answer has come since.
+    made_room: bool,
+    /// No compaction before this turn.
+    compact_from: u32,
+    /// Tokens of the conversation up to `sized`, as the provider counted them.
+    size: Option<u64>,
+    sized: usize,
+    outcome: Option<Outcome>,
+    /// Time at work before `since_ms`.
+    worked_ms: u64,
+    since_ms: i64,
+    repetition: Repetition,
+}
+
+impl AgentRun {
+    /// A run that begins with this.
+    #[must_use]
+    pub fn new(setup: Setup, at_ms: i64) -> Self {
+        Self {
+            setup,
+            entries: Vec::new(),
+            pending: Vec::new(),
+            early: Vec::new(),
+            queued: Vec::new(),
+            turns: 0,
+            spent: Spent::default(),
+            paused: false,
+            raised: false,
+            too_long: false,
+            made_room: false,
+            compact_from: 0,
+            size: None,
+            sized: 0,
+            outcome: None,
+            worked_ms: 0,
+            since_ms: at_ms,
+            repetition: Repetition::default(),
+        }
+    }
+
+    /// The run that these events make; `None` where the first is no beginning.
+    pub fn fold<'a>(events: impl IntoIterator<Item = &'a Happened>) -> Option<Self> {
+        let mut events = events.into_iter();
+        let first = events.next()?;
+        let Event::Began(setup) = &first.event else {
+            return None;
+        };
+        let mut run = Self::new(setup.as_ref().clone(), first.at_ms);
+        for happened in events {
+            run.apply(happened);
+        }
+        Some(run)
+    }
+
+    /// What it began with, with what was changed since.
+    #[must_use]
+    pub const fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// The conversation. It ends with a turn of the user when the model is to be asked.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// What it has used, with its sub-agents.
+    #[must_use]
+    pub const fn spent(&self) -> &Spent {
+        &self.spent
+    }
+
+    /// Answers of the model so far, those to compactions not counted.
+    #[must_use]
+    pub const fn turns(&self) -> u32 {
+        self.turns
+    }
+
+    /// How it ended, if it has.
+    #[must_use]
+    pub const fn outcome(&self) -> Option<&Outcome> {
+        self.outcome.as_ref()
+    }
+
+    /// The text of the newest answer.
+    #[must_use]
+    pub fn answer(&self) -> Option<String> {
+        self.entries.iter().rev().find_map(|entry| match entry {
+            Entry::Assistant(answer) => Some(answer.text()),
+            Entry::User { .. } => None,
+        })
+    }
+
+    /// Time at work up to now, in milliseconds.
+    #[must_use]
+    pub fn worked_ms(&self, now_ms: i64) -> u64 {
+        let since = u64::try_from(now_ms.saturating_sub(self.since_ms)).unwrap_or(0);
+        self.worked_ms.saturating_add(since)
+    }
+
+    /// Tokens of the conversation as it stands: what the provider counted last, and an estimate of
+    /// what is new.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        let new = self.entries.get(self.sized..).unwrap_or_default();
+        let new: u64 = new.iter().map(estimate).sum();
+        match self.size {
+            Some(known) => known.saturating_add(new),
+            None => {
+                let tools = self.setup.tools.iter();
+                let bytes: usize = tools.map(|t| t.description.len() + t.schema.len()).sum();
+                (bytes + self.setup.system.len()) as u64 / 4 + new
+            }
+        }
+    }
+
+    /// The idempotency key of a call of the newest answer.
+    #[must_use]
+    pub fn key(&self, call: &str) -> String {
+        let Setup { run, agent, .. } = &self.setup;
+        format!("{run}/{agent}/{}/{call}", self.turns)
+    }
+
+    /// The same for a call of the answer that is still coming in.
+    #[must_use]
+    pub fn coming_key(&self, call: &str) -> String {
+        let Setup { run, agent, .. } = &self.setup;
+        format!("{run}/{agent}/{}/{call}", self.turns + 1)
+    }
+
+    /// Whether a call of the answer that is still coming in may begin.
+    #[must_use]
+    pub fn may_begin(&self, call: &ToolCall) -> bool {
+        self.repetition.refusal(call).is_none()
+    }
+
+    /// What is to be done next. Asking changes nothing.
+    #[must_use]
+    pub fn next(&self, situation: Situation<'_>) -> Step {
+        if let Some(outcome) = &self.outcome {
+            return Step::Done(outcome.clone());
+        }
+        let spent = situation.whole_run.unwrap_or(&self.spent);
+        let worked = self.worked_ms(situation.now_ms);
+        let limits = &self.setup.limits;
+        let todo: Vec<ToDo> = self
+            .pending
+            .iter()
+            .filter(|pending| pending.result.is_none())
+            .map(|pending| ToDo {
+                call: pending.call.clone(),
+                key: self.key(&pending.call.id),
+                begun: pending.begun,
+            })
+            .collect();
+        if !todo.is_empty() {
+            let new = todo.iter().filter(|todo| !todo.begun).count();
+            return match limits.before_tools(new, spent, worked) {
+                Some(outcome) => Step::Done(outcome),
+                None => Step::CallTools(todo),
+            };
+        }
+        let asked = matches!(self.entries.last(), Some(Entry::User { .. }));
+        if !asked && !self.paused {
+            return Step::Done(Outcome::EndTurn);
+        }
+        if let Some(outcome) = limits.before_model(self.turns, spent, worked) {
+            return Step::Done(outcome);
+        }
+        if let Some(from) = self.compaction() {
+            return Step::Compact { from };
+        }
+        if self.too_long {
+            return Step::Done(Outcome::ContextWindow);
+        }
+        let raise = 1 + u32::from(self.raised);
+        Step::CallModel {
+            max_tokens: self.setup.max_tokens.saturating_mul(raise),
+        }
+    }
+
+    /// Where to cut, if the conversation is to be compacted now.
+    fn compaction(&self) -> Option<usize> {
+        let due = self.size() >= self.setup.compact_at && self.turns >= self.compact_from;
+        if self.paused || !(due || self.too_long) {
+            return None;
+        }
+        let from = cut(&self.entries, self.setup.compact_at);
+        // The summary of nothing but the first turn would be as long as that.
+        (from > 1).then_some(from)
+    }
+
+    /// Takes what happened.
+    pub fn apply(&mut self, happened: &Happened) {
+        match &happened.event {
+            Event::Began(_) => {}
+            Event::Said { text } => self.said(text),
+            Event::Answered {
+                answer,
+                stop,
+                open_call,
+                bill,
+            } => {
+                self.turns += 1;
+                self.spent.answer(&bill.usage, bill.pico);
+                self.answered(answer, stop, *open_call, bill);
+            }
+            Event::Abandoned { bill, .. } => {
+                self.spent.answer(&bill.usage, bill.pico);
+                self.early.clear();
+            }
+            Event::TooLong => self.need_room(),
+            Event::CallBegan { call, .. } => self.began(call),
+            Event::CallEnded { result } => self.ended(result),
+            Event::Delegated { spent, .. } => self.spent.add(spent),
+            Event::Compacted {
+                summary,
+                from,
+                bill,
+            } => {
+                self.spent.answer(&bill.usage, bill.pico);
+                self.compacted(summary, *from);
+            }
+            Event::CompactionFailed { bill, .. } => {
+                self.spent.answer(&bill.usage, bill.pico);
+                self.compact_from = self.turns + COMPACTION_PAUSE;
+                if self.too_long {
+                    self.outcome = Some(Outcome::ContextWindow);
+                }
+            }
+            Event::Ended(outcome) => {
+                self.worked_ms = self.worked_ms(happened.at_ms);
+                self.since_ms = happened.at_ms;
+                self.outcome = Some(outcome.clone());
+            }
+            Event::Resumed { limits } => {
+                self.since_ms = happened.at_ms;
+                self.outcome = None;
+                self.early.clear();
+                if let Some(limits) = limits {
+                    self.setup.limits = limits.clone();
+                }
+            }
+            Event::Switched { wire, model } => {
+                self.setup.wire = *wire;
+                self.setup.model.clone_from(model);
+                self.size = None;
+                self.sized = 0;
+            }
+        }
+        // A crash has no last event: time at work is known up to the newest one.
+        if self.outcome.is_none() && happened.at_ms > self.since_ms {
+            self.worked_ms = self.worked_ms(happened.at_ms);
+            self.since_ms = happened.at_ms;
+        }
+    }
+
+    fn said(&mut self, text: &str) {
+        if text.trim().is_empty() {
+            return;
+        }
+        self.outcome = None;
+        self.paused = false;
+        self.repetition.heard();
+        if self.pending.is_empty() {
+            self.push(Vec::new(), vec![text.to_owned()]);
+        } else {
+            self.queued.push(text.to_owned());
+        }
+    }
+
+    /// Adds to the user's turn that is open, or opens one.
+    fn push(&mut self, new_results: Vec<CallResult>, new_texts: Vec<String>) {
+        if let Some(Entry::User { results, texts }) = self.entries.last_mut() {
+            results.extend(new_results);
+            texts.extend(new_texts);
+            // It has grown: what was counted of it does not hold any more.
+            self.sized = self.sized.min(self.entries.len() - 1);
+        } else {
+            self.entries.push(Entry::User {
+                results: new_results,
+                texts: new_texts,
+            });
+        }
+    }
+
+    fn answered(&mut self, answer: &Answer, stop: &Stop, open_call: bool, bill: &Bill) {
+        let early = std::mem::take(&mut self.early);
+        self.paused = false;
+        match stop {
+            Stop::Refusal(category) => {
+                self.outcome = Some(Outcome::Refusal(category.clone()));
+                return;
+            }
+            Stop::ContextWindow => return self.need_room(),
+            Stop::MaxTokens if open_call || answer.text().trim().is_empty() => {
+                if self.raised {
+                    self.outcome = Some(Outcome::Truncated);
+                }
+                self.raised = true;
+                return;
+            }
+            _ => {}
+        }
+        self.raised = false;
+        self.made_room = false;
+        let calls: Vec<ToolCall> = answer.calls().cloned().collect();
+        self.keep(answer, bill);
+        for call in calls {
+            let known = early.iter().find(|early| early.call.id == call.id);
+            let refusal = self.repetition.refusal(&call);
+            let result = match (stop, refusal) {
+                (Stop::MaxTokens, _) => Some(CallResult::failed(&call.id, NOT_RUN)),
+                (_, Some(text)) => Some(CallResult::failed(&call.id, &text)),
+                _ => known.and_then(|known| known.result.clone()),
+            };
+            self.pending.push(Pending {
+                begun: known.is_some(),
+                call,
+                result,
+            });
+        }
+        match stop {
+            Stop::Pause => self.paused = self.pending.is_empty(),
+            Stop::MaxTokens => self.outcome = Some(Outcome::Truncated),
+            Stop::Unknown(word) if self.pending.is_empty() => {
+                self.outcome = Some(Outcome::UnknownStop(word.clone()));
+            }
+            _ => {}
+        }
+        self.close();
+    }
+
+    /// Puts an answer into the conversation. One that continues a paused one joins it.
+    fn keep(&mut self, answer: &Answer, bill: &Bill) {
+        if answer.blocks.is_empty() {
+            return;
+        }
+        if let Some(Entry::Assistant(before)) = self.entries.last_mut() {
+            before.blocks.extend(answer.blocks.iter().cloned());
+        } else {
+            self.entries.push(Entry::Assistant(answer.clone()));
+        }
+        let usage = &bill.usage;
+        let prompt = usage.prompt().or(usage.uncached);
+        if let (Some(prompt), Some(output)) = (prompt, usage.output) {
+            self.size = Some(prompt.saturating_add(output));
+            self.sized = self.entries.len();
+        }
+    }
+
+    fn began(&mut self, call: &ToolCall) {
+        self.spent.calls = self.spent.calls.saturating_add(1);
+        let known = self.pending.iter_mut().find(|p| p.call.id == call.id);
+        if let Some(known) = known {
+            known.begun = true;
+        } else {
+            self.early.push(Pending {
+                call: call.clone(),
+                begun: true,
+                result: None,
+            });
+        }
+    }
+
+    fn ended(&mut self, result: &CallResult) {
+        let mut all = self.pending.iter_mut().chain(&mut self.early);
+        let open = all.find(|p| p.call.id == result.call && p.result.is_none());
+        // A result that comes late, behind a time limit, has no place any more.
+        if let Some(open) = open {
+            open.result = Some(result.clone());
+            self.close();
+        }
+    }
+
+    /// Turns results into the user's turn once all are there.
+    fn close(&mut self) {
+        if self.pending.is_empty() || self.pending.iter().any(|p| p.result.is_none()) {
+            return;
+        }
+        let (calls, mut results): (Vec<_>, Vec<_>) = std::mem::take(&mut self.pending)
+            .into_iter()
+            .filter_map(|pending| Some((pending.call, pending.result?)))
+            .unzip();
+        let threshold = self.setup.loop_threshold;
+        match self.repetition.round(threshold, &calls, &results) {
+            Verdict::Fine => {}
+            Verdict::Tell(text) => {
+                if let Some(last) = results.last_mut() {
+                    last.text = format!("{}\n{text}", last.text);
+                }
+            }
+            Verdict::End(tools) => self.outcome = Some(Outcome::LoopDetected(tools)),
+        }
+        let texts = std::mem::take(&mut self.queued);
+        self.push(results, texts);
+    }
+
+    fn need_room(&mut self) {
+        if self.made_room {
+            self.outcome = Some(Outcome::ContextWindow);
+        }
+        self.too_long = true;
+    }
+
+    fn compacted(&mut self, summary: &str, from: usize) {
+        let kept = self.entries.split_off(from.min(self.entries.len()));
+        // What the user said last is not left to a summary.
+        let text_of = |entry: &Entry| match entry {
+            Entry::User { texts, .. } => texts.last().cloned(),
+            Entry::Assistant(_) => None,
+        };
+        let dropped = std::mem::take(&mut self.entries);
+        let newest = match kept.iter().any(|entry| text_of(entry).is_some()) {
+            true => None,
+            false => dropped.iter().rev().find_map(text_of),
+        };
+        let mut texts = vec![format!(
+            "The conversation so far was summed up to make room.\n\n<summary>\n{summary}\n</summary>"
+        )];
+        texts.extend(newest);
+        self.push(Vec::new(), texts);
+        self.entries.extend(kept);
+        self.made_room = self.too_long;
+        self.too_long = false;
+        self.compact_from = self.turns + 1;
+        self.size = None;
+        self.sized = 0;
+    }
+}
