@@ -1,0 +1,1 @@
+//! Sub-agents, memory, compaction, patterns.

@@ -1,0 +1,1 @@
+//! Journals: killed anywhere, resumed, forked.

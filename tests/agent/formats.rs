@@ -1,0 +1,1 @@
+//! Wire formats: requests, and answers however they come in.

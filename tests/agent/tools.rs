@@ -1,0 +1,1 @@
+//! Tools: checks, isolation, time limits, what comes built in, MCP.

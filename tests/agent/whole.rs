@@ -1,0 +1,1 @@
+//! Whole runs: through the gateway, and at the command line.
