@@ -174,7 +174,9 @@ impl Look<'_> {
         self.automatic.filter(|rules| rules.at_breakpoints)?;
         let answers = |at: usize| self.trail.steps[at].role == Some(Role::Assistant);
         let mut next = None;
-        let counting = (0..self.len()).rev().filter(|at| self.trail.steps[*at].counts);
+        let counting = (0..self.len())
+            .rev()
+            .filter(|at| self.trail.steps[*at].counts);
         let places = counting.filter(|at| {
             let turn_end = next
                 .replace(*at)

@@ -340,7 +340,9 @@ fn longest_ttl(view: &RequestView, placed: &[(usize, Ttl)]) -> Option<Ttl> {
         .map(|m| m.ttl.unwrap_or(Ttl::H1));
     let asked = view.caching.automatic().and_then(|rules| rules.ttl);
     let asked = asked.filter(|ttl| ttl.is_long());
-    own.chain(asked).chain(placed.iter().map(|(_, ttl)| *ttl)).max()
+    own.chain(asked)
+        .chain(placed.iter().map(|(_, ttl)| *ttl))
+        .max()
 }
 
 /// The lifetime of all markers of a request, if they agree. A request without any is taken as
@@ -352,7 +354,10 @@ fn common_ttl(view: &RequestView, placed: &[(usize, Ttl)]) -> Option<Ttl> {
         .filter_map(|b| b.marker)
         .chain(view.auto_marker)
         .map(|m| m.ttl);
-    let mut all = own.chain(placed.iter().map(|(_, ttl)| Some(*ttl)));
+    let provider = view.caching.automatic().and_then(|rules| rules.ttl);
+    let mut all = own
+        .chain(placed.iter().map(|(_, ttl)| Some(*ttl)))
+        .chain(provider.map(Some));
     let Some(first) = all.next() else {
         return Some(Ttl::M5);
     };

@@ -348,22 +348,29 @@ fn expired(facts: &Facts<'_>, past: &Past) -> Option<Cause> {
             .expected
             .alive
             .is_some_and(|alive| alive.at >= mark.at);
+    // Where a read renews nothing, the previous turn may have read what was old already.
+    let exact = facts.automatic.is_some_and(|rules| rules.at_breakpoints);
+    let old = facts
+        .expected
+        .expired
+        .filter(|old| exact && old.at >= mark.at);
     // What outlives the tail was lost by a change before its end, and that can be mended.
     let mut marks = past.trail.marks.iter().rev();
     let outlives = marks.find(|mark| mark.ttl.is_some_and(|ttl| ttl.is_long() && gap < ttl.ms()));
     let broken = outlives
         .zip(facts.change)
         .is_some_and(|(mark, change)| change.before <= mark.at);
-    (gap >= lifetime && !renewed && !broken).then(|| {
+    let over = gap >= lifetime || old.is_some();
+    (over && !renewed && !broken).then(|| {
         let limit = mark.ttl.map_or(Automatic::UNPROMISED.1, Ttl::word);
-        Cause::new(
-            Reason::Expired,
-            Whose::Time,
-            format!(
+        let detail = match gap >= lifetime {
+            true => format!(
                 "{} passed since the previous turn's request; entries live {limit}",
                 span(gap)
             ),
-        )
+            false => format!("entries live {limit} from when they are written, read or not"),
+        };
+        Cause::new(Reason::Expired, Whose::Time, detail)
     })
 }
 
