@@ -1,7 +1,7 @@
 //! From facts to a verdict.
 
 use super::{Change, Reason, Status, Verdict, What, Whose};
-use crate::prompt_cache::shadow::{Expected, LOOKBACK};
+use crate::prompt_cache::shadow::{Expected, Known, LOOKBACK};
 use crate::prompt_cache::trail::{Past, Trail};
 use crate::provider::view::{Automatic, BlockKind, Section, Ttl};
 use crate::usage::Usage;
@@ -436,6 +436,16 @@ fn unexplained(facts: &Facts<'_>) -> Cause {
             Reason::Concurrent,
             Whose::Time,
             "the request that writes the prefix had not been answered yet",
+        );
+    }
+    let beyond = |known: Known| i64::from(known.at) > found;
+    if facts.automatic.is_some_and(|rules| rules.at_breakpoints)
+        && expected.alive.is_some_and(beyond)
+    {
+        return Cause::new(
+            Reason::NoMarker,
+            Whose::Client,
+            "no breakpoint stands where what had been written ends, and nothing looks back to it",
         );
     }
     if facts.automatic.is_some() {
