@@ -6,9 +6,12 @@
 //! provider (documentation of August 2026): four markers in all, the automatic one included; a
 //! one-hour marker never after a five-minute one; none on a block that must not carry any.
 //!
+//! A provider that sets breakpoints itself has rules of its own: `beside` says where ours go then.
+//!
 //! `spots` says where a marker could stand, `worth` what a set of markers is worth. There are so few
 //! spots that every set is tried.
 
+mod beside;
 mod spots;
 mod worth;
 
@@ -17,6 +20,7 @@ use crate::prompt_cache::habits::{Kind, Outlook};
 use crate::prompt_cache::splice::{self, Splice};
 use crate::prompt_cache::trail;
 use crate::provider::view::{Block, BlockKind, History, RequestView, Ttl, Unmarkable};
+use crate::provider::wire::Wire;
 use crate::usage::Rates;
 use spots::spots;
 use worth::{Mark, Worth};
@@ -130,7 +134,8 @@ pub struct Plan {
     /// not change while it lives. `None` while there is no marker in the conversation.
     pub ttl: Option<Ttl>,
     /// What the plan is expected to save beside the client's own markers alone, in thousandths of
-    /// the price of an input token. An estimate, never money.
+    /// the price of an input token. An estimate, never money; 0 where breakpoints cost nothing and
+    /// so are not weighed.
     pub value: i64,
 }
 
@@ -138,6 +143,11 @@ pub struct Plan {
 #[must_use]
 pub fn plan(situation: &Situation) -> Plan {
     let view = situation.view;
+    if view.wire != Wire::Messages {
+        let mut plan = Plan::default();
+        beside::place(situation, &mut plan);
+        return plan;
+    }
     let mut plan = Plan {
         warnings: warnings(view),
         ttl: situation.ttl,
