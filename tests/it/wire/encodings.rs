@@ -305,14 +305,14 @@ async fn b06_compressed_requests_of_openais_formats_are_read_and_stay_as_they_ar
             &openai(&upstream.url()),
             &["--cache", policy],
         );
-        for (path, messages) in [("/v1/responses", 1), ("/v1/chat/completions", 2)] {
+        for path in ["/v1/responses", "/v1/chat/completions"] {
             let plain = long_openai(path, 2 << 20, false);
             for (encoding, packed) in [
                 ("zstd", zstd(plain.as_bytes())),
                 ("gzip", gzip(plain.as_bytes())),
                 ("gzip, zstd", zstd(&gzip(plain.as_bytes()))),
             ] {
-                let run = format!("{}-{messages}", encoding.replace(", ", "-"));
+                let run = format!("{}-{}", encoding.replace(", ", "-"), path.len());
                 let label = format!("x-prefixgate-run: {run}");
                 let header = format!("content-encoding: {encoding}");
                 Wire::exchange(gateway.proxy, path, &[&label, &header], &packed).await;
@@ -326,7 +326,7 @@ async fn b06_compressed_requests_of_openais_formats_are_read_and_stay_as_they_ar
                 assert_eq!(turn["model_requested"], "test-sonnet", "{path} {encoding}");
                 assert_eq!(
                     (&turn["tools"], &turn["messages"]),
-                    (&1.into(), &messages.into()),
+                    (&1.into(), &1.into()),
                     "{path} {encoding}"
                 );
                 assert_eq!(turn["request_bytes"], packed.len());
