@@ -250,7 +250,7 @@ async fn c10_usage_is_asked_for_and_kept_from_who_did_not_ask() {
             } else {
                 assert_eq!(seen.body, body.to_string().into_bytes(), "{case}");
             }
-            let events = vec![
+            let events = [
                 piece(json!({"content": "hi"}), None),
                 piece(json!({}), Some("stop")),
             ];
