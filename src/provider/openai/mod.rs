@@ -2,6 +2,7 @@
 
 pub mod answer;
 pub mod caching;
+pub mod assembled;
 pub mod diagnosis;
 pub mod error;
 pub mod request;
