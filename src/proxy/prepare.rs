@@ -66,6 +66,8 @@ pub struct Asking<'a> {
     /// It came over a socket: its bytes go on as they are, and the connection remembers what was
     /// answered on it, stored or not.
     pub socket: bool,
+    /// See [`super::route::Route::compacts`].
+    pub compacts: bool,
 }
 
 impl Asking<'_> {
@@ -92,6 +94,9 @@ impl Asking<'_> {
         }
         if let (Some(rules), Caching::Automatic(_)) = (self.dialect.caching, view.caching) {
             view.caching = Caching::Automatic(rules);
+        }
+        if self.compacts {
+            view.uneditable = view.uneditable.or(Some("compaction"));
         }
         if self.socket {
             view.uneditable = view.uneditable.or(Some("socket"));

@@ -492,3 +492,45 @@ async fn e10_unusable_ids_are_hashed_in_openais_formats() {
         }
     }
 }
+
+/// Making a conversation shorter costs like a turn; nothing is edited, and no text in the model's
+/// place is given where a compacted conversation is meant.
+#[tokio::test]
+async fn a_compaction_is_counted_as_a_turn_and_passes_untouched() {
+    let path = "/v1/responses/compact";
+    let upstream = Upstream::start(|_, n| {
+        let whole = json!({"id": format!("resp_{n}"), "object": "response.compaction", "created_at": 1,
+            "output": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
+                {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAA"}],
+            "usage": {"input_tokens": 1000, "input_tokens_details": {"cached_tokens": 400},
+                "output_tokens": 100, "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 1100}});
+        vec![Step::Write(http_json(200, &whole.to_string()))]
+    })
+    .await;
+    let config = "[openai]\nprompt_cache_key = \"add\"\n[caps]\naction = \"answer\"\n[caps.run]\nturns = 1\n";
+    let gateway = gateway(&upstream, config, &["--cache", "fill"]);
+    let body = json!({"model": "test-sonnet", "instructions": super::filler(3000), "input": [{"role": "user", "content": "go"}]});
+    let head = ["x-session-id: compact"];
+    let reply = post(&gateway, path, &head, &body).await;
+    assert_eq!(reply.json()["object"], "response.compaction");
+    assert_eq!(upstream.last().line(), format!("POST {path}"));
+    assert_eq!(upstream.last().body, body.to_string().into_bytes());
+    let turn = &gateway.turns_of("compact", 1).await[0];
+    assert_eq!(
+        (&turn["kind"], &turn["outcome"]),
+        (&json!("turn"), &json!("ok")),
+        "{turn}"
+    );
+    let tokens = &turn["tokens"];
+    assert_eq!(
+        (&tokens["uncached"], &tokens["read"], &tokens["output"]),
+        (&json!(600), &json!(400), &json!(100))
+    );
+    assert_eq!(turn["cost_usd"], "0.00342");
+    let reply = post(&gateway, path, &head, &body).await;
+    assert_eq!(
+        (reply.status, &reply.json()["error"]["type"]),
+        (400, &json!("billing_error"))
+    );
+    assert_eq!(upstream.seen().len(), 1);
+}
