@@ -206,20 +206,20 @@ pub fn plan(situation: &Situation) -> Plan {
 
 /// The set of candidates that is worth most beside what is there already, in provider order.
 fn best(worth: &Worth, fixed: &[Mark], candidates: &[Mark], free: usize) -> Vec<Mark> {
-    let mut best: (Vec<Mark>, f64) = (Vec::new(), 0.0);
+    let mut best: (u32, f64) = (0, 0.0);
+    let of = |set: u32| {
+        let numbered = candidates.iter().enumerate();
+        numbered.filter_map(move |(bit, mark)| ((set >> bit) & 1 == 1).then_some(*mark))
+    };
     let before = worth.of(fixed);
     let mut marks: Vec<Mark> = Vec::with_capacity(2 * MAX_MARKERS);
     for set in 1_u32..1 << candidates.len() {
         if set.count_ones() as usize > free {
             continue;
         }
-        let ours = || {
-            let numbered = candidates.iter().enumerate();
-            numbered.filter_map(|(bit, mark)| ((set >> bit) & 1 == 1).then_some(*mark))
-        };
         marks.clear();
         marks.extend(fixed);
-        marks.extend(ours());
+        marks.extend(of(set));
         marks.sort_unstable_by_key(|(at, _)| *at);
         if !in_order(marks.iter().map(|(_, ttl)| Some(*ttl))) {
             continue;
@@ -227,11 +227,12 @@ fn best(worth: &Worth, fixed: &[Mark], candidates: &[Mark], free: usize) -> Vec<
         let value = worth.of(&marks);
         let total = value.real + value.spare - before.real - before.spare;
         if value.real > before.real - worth.nothing() && total > best.1 {
-            best = (ours().collect(), total);
+            best = (set, total);
         }
     }
-    best.0.sort_unstable_by_key(|(at, _)| *at);
-    best.0
+    let mut best: Vec<Mark> = of(best.0).collect();
+    best.sort_unstable_by_key(|(at, _)| *at);
+    best
 }
 
 /// Writes a choice down as edits.

@@ -41,6 +41,7 @@ use self::audit::Watched;
 use self::body::ReplyBody;
 use self::guard::loops::Stop;
 use self::intake::{Budget, IntakeError};
+pub use self::line::TURN_TARGET;
 use self::prepare::{Asking, Prepared};
 use self::refusal::Refusal;
 use self::route::{Route, RouteError, Router};
