@@ -46,7 +46,8 @@ pub struct Options {
     pub eager: bool,
     /// Turns between checkpoints.
     pub checkpoint_every: u32,
-    /// Headers of every request: lineage and trace for the gateway.
+    /// Headers of every request. What is other from agent to agent or from turn to turn comes from
+    /// [`Listener::headers`].
     pub headers: Headers,
 }
 
@@ -273,7 +274,8 @@ impl Agent {
             aside,
             max_tokens,
         });
-        let headers = self.parts.options.headers.clone();
+        let mut headers = self.parts.options.headers.clone();
+        headers.extend(self.parts.listener.headers(&self.run.setup().agent));
         let cancelled = self.parts.cancelled.clone();
         let mut trouble = Ok(());
         let silent = aside.is_some();

@@ -9,13 +9,17 @@
 //! | [`journal`] | what has happened, on disk |
 //! | [`driver`] | does what the machine asks for |
 //! | [`notice`] | what a run tells while it is under way |
+//! | [`trace`] | spans of a run |
+//! | [`lineage`] | what a gateway is told about a run |
 //! | [`budget`] | what all agents of a run have used |
 
 pub mod budget;
 pub mod driver;
 pub mod journal;
+pub mod lineage;
 pub mod machine;
 pub mod model;
 pub mod notice;
 pub mod talk;
 pub mod tools;
+pub mod trace;

@@ -1,8 +1,10 @@
 //! What a run tells while it is under way: for terminals, traces, tests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::machine::{AgentRun, Bill, Outcome, Stop};
+use super::model::Headers;
 use super::talk::{CallResult, ToolCall};
 
 /// Something worth telling.
@@ -75,6 +77,12 @@ pub enum Notice<'a> {
 pub trait Listener: Send + Sync {
     /// Takes a notice of the agent of this name.
     fn notice(&self, agent: &str, notice: Notice<'_>);
+
+    /// Headers of the request that this agent is about to send: what it has last been told is that
+    /// the model is asked.
+    fn headers(&self, _agent: &str) -> Headers {
+        Headers::new()
+    }
 }
 
 /// Tells nobody.
@@ -83,4 +91,21 @@ pub struct Silent;
 
 impl Listener for Silent {
     fn notice(&self, _agent: &str, _notice: Notice<'_>) {}
+}
+
+/// Tells several, in their order.
+#[derive(Clone, Default)]
+pub struct Several(pub Vec<Arc<dyn Listener>>);
+
+impl Listener for Several {
+    fn notice(&self, agent: &str, notice: Notice<'_>) {
+        for listener in &self.0 {
+            listener.notice(agent, notice);
+        }
+    }
+
+    fn headers(&self, agent: &str) -> Headers {
+        let all = self.0.iter().flat_map(|listener| listener.headers(agent));
+        all.collect()
+    }
 }
