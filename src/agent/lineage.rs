@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use http::header::{HeaderName, HeaderValue};
 
+use super::journal::MAIN;
 use super::machine::Setup;
 use super::model::Headers;
 use super::notice::{Listener, Notice};
@@ -21,6 +22,8 @@ pub struct Lineage {
     pub run: Option<String>,
     /// The application.
     pub app: Option<String>,
+    /// The outermost agent, where it has another name there.
+    pub main: Option<String>,
     /// Of the agents that are at work.
     agents: Mutex<HashMap<String, Headers>>,
 }
@@ -28,20 +31,25 @@ pub struct Lineage {
 impl Lineage {
     /// With these names.
     #[must_use]
-    pub fn new(run: Option<String>, app: Option<String>) -> Self {
+    pub fn new(run: Option<String>, app: Option<String>, main: Option<String>) -> Self {
         Self {
             run,
             app,
+            main,
             agents: Mutex::default(),
         }
     }
 
     fn of(&self, setup: &Setup) -> Headers {
+        let name = |agent| match &self.main {
+            Some(main) if agent == MAIN => main,
+            _ => agent,
+        };
         let told = [
             ("x-prefixgate-run", Some(self.run.as_ref().unwrap_or(&setup.run))),
             ("x-prefixgate-app", self.app.as_ref()),
-            ("x-prefixgate-agent", Some(&setup.agent)),
-            ("x-prefixgate-parent", setup.parent.as_ref()),
+            ("x-prefixgate-agent", Some(name(&setup.agent))),
+            ("x-prefixgate-parent", setup.parent.as_ref().map(name)),
         ];
         let headers = told.into_iter().filter_map(|(name, value)| {
             // A name that cannot be sent is left out: the gateway then finds one of its own.

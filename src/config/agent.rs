@@ -18,6 +18,18 @@ pub enum Pattern {
     PlanExecute,
 }
 
+/// When the events of a run are forced onto the disk itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum SyncEvents {
+    /// Each, before anything follows from it.
+    #[default]
+    Always,
+    /// With each answer of the model.
+    Turn,
+    /// When the system likes.
+    Never,
+}
+
 /// What `prefixgate agent` works with. `None` is what the command then chooses by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agent {
@@ -67,17 +79,17 @@ pub struct Agent {
     pub attempts: u32,
     /// Tools start while the answer still comes in.
     pub eager_tools: bool,
-    /// Where journals are: a directory, or `none`.
+    /// Where journals are: a directory, `sqlite:FILE`, or `none`.
     pub journal: Option<String>,
-    /// Each event is on the disk itself before the next.
-    pub fsync: bool,
+    /// When events are forced onto the disk itself.
+    pub fsync: SyncEvents,
     /// From how many equal calls on it is a loop; 0 looks for none.
     pub loop_threshold: u32,
     /// The application, as the gateway's records have it.
     pub app: Option<String>,
     /// The run, as the gateway's records have it.
     pub run: Option<String>,
-    /// The name of the outermost agent.
+    /// The outermost agent, as the gateway's records have it.
     pub agent: Option<String>,
 }
 
@@ -108,7 +120,7 @@ impl Default for Agent {
             attempts: 3,
             eager_tools: false,
             journal: None,
-            fsync: false,
+            fsync: SyncEvents::Always,
             loop_threshold: 3,
             app: None,
             run: None,
@@ -199,19 +211,19 @@ pub struct AgentOptions {
     #[arg(long, value_name = "N", help_heading = "Way of working")]
     pub attempts: Option<String>,
 
-    /// Where runs are kept: a directory, or none [default: agents in the data directory]
+    /// Where runs are kept: a directory, sqlite:FILE, or none [default: the data directory]
     #[arg(long, value_name = "DIR", help_heading = "Journal and lineage")]
     pub journal: Option<String>,
-    /// Each event is on the disk itself before the next
-    #[arg(long, help_heading = "Journal and lineage")]
-    pub fsync: bool,
+    /// When events are forced onto the disk itself: always, turn or never [default: always]
+    #[arg(long, value_name = "WHEN", help_heading = "Journal and lineage")]
+    pub fsync: Option<String>,
     /// Application, for the gateway's records
     #[arg(long, value_name = "NAME", help_heading = "Journal and lineage")]
     pub app: Option<String>,
     /// Run, for the gateway's records [default: $PREFIXGATE_RUN, else the id of the run]
     #[arg(long, value_name = "NAME", help_heading = "Journal and lineage")]
     pub run: Option<String>,
-    /// Name of the outermost agent [default: main]
+    /// The outermost agent, for the gateway's records [default: main]
     #[arg(long, value_name = "NAME", help_heading = "Journal and lineage")]
     pub agent: Option<String>,
 }
@@ -243,6 +255,7 @@ impl AgentOptions {
             (&mut self.check, below.check),
             (&mut self.attempts, below.attempts),
             (&mut self.journal, below.journal),
+            (&mut self.fsync, below.fsync),
             (&mut self.app, below.app),
             (&mut self.run, below.run),
             (&mut self.agent, below.agent),
@@ -257,7 +270,6 @@ impl AgentOptions {
         }
         self.fetch |= below.fetch;
         self.eager_tools |= below.eager_tools;
-        self.fsync |= below.fsync;
         self
     }
 

@@ -27,7 +27,7 @@ mod tests;
 mod value;
 
 pub use crate::usage::PriceOverride;
-pub use agent::{Agent, AgentOptions, Pattern};
+pub use agent::{Agent, AgentOptions, Pattern, SyncEvents};
 pub use error::{ConfigError, Problem};
 pub use guards::{Alerts, App, Apps, CapAction, Caps, Form, RedisDown, Reserve, Unpriced, Webhook};
 pub use options::{Environment, GuardOptions, Options, default_data_dir};

@@ -121,7 +121,7 @@ impl Environment {
             key.is_some_and(|key| file::Agent::KEYS.contains(&key.as_str()))
         };
         let known =
-            |name: &&str| VARIABLES.contains(name) || OTHERS.contains(name) || agent(name);
+            move |name: &&str| VARIABLES.contains(name) || OTHERS.contains(name) || agent(name);
         self.0
             .keys()
             .map(String::as_str)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::super::Pattern;
+use super::super::{Pattern, SyncEvents};
 use super::super::value::{
     Api, BaseUrl, Limit, List, Money, Switch, Tokens, Tries, Unbounded, Wall,
 };
@@ -65,7 +65,7 @@ section! {
         /// Where runs are kept.
         journal: String,
         /// Events are synced.
-        fsync: Switch,
+        fsync: SyncEvents,
         /// Application.
         app: String,
         /// Run.

@@ -128,8 +128,9 @@ impl Resolver<'_> {
             to.attempts = tries.value.0;
         }
         to.journal = self.place(journal, &flags.journal, typed.journal);
-        let switch = self.named(fsync, &yes(flags.fsync), typed.fsync);
-        to.fsync = switch.is_some_and(|switch| switch.value.0);
+        if let Some(when) = self.named(fsync, &flags.fsync, typed.fsync) {
+            to.fsync = when.value;
+        }
         to.app = self.word(app, &flags.app, typed.app);
         to.run = self.word(run, &flags.run, typed.run);
         to.agent = self.word(agent, &flags.agent, typed.agent);

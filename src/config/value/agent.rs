@@ -2,11 +2,12 @@
 
 use toml::de::DeValue;
 
-use super::super::Pattern;
+use super::super::{Pattern, SyncEvents};
 use super::{Value, Words};
 use crate::provider::wire::Wire;
 
 choice!(Pattern, "react" => Pattern::React, "reflexion" => Pattern::Reflexion, "plan-execute" => Pattern::PlanExecute);
+choice!(SyncEvents, "always" => SyncEvents::Always, "turn" => SyncEvents::Turn, "never" => SyncEvents::Never);
 
 /// A wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

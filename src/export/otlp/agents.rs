@@ -8,7 +8,8 @@ use opentelemetry_proto::tonic::trace::v1::span::{Event, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, status::StatusCode};
 use prost::Message as _;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::attr::Attributes;
 use super::naming::Provider;
@@ -26,6 +27,7 @@ const MAX_KEPT: usize = 16_384;
 #[derive(Debug)]
 pub struct AgentExporter {
     task: JoinHandle<Report>,
+    ending: CancellationToken,
 }
 
 /// What became of the spans.
@@ -57,13 +59,16 @@ impl AgentExporter {
             report: Report::default(),
             kept: Vec::new(),
         };
+        let ending = CancellationToken::new();
         Self {
-            task: tokio::spawn(sender.run(spans)),
+            task: tokio::spawn(sender.run(spans, ending.clone())),
+            ending,
         }
     }
 
-    /// Waits until everything is sent, at most so long. The tracer has to be gone by then.
+    /// Sends what is left, within so long.
     pub async fn finish(mut self, most: Duration) -> Report {
+        self.ending.cancel();
         match tokio::time::timeout(most, &mut self.task).await {
             Ok(report) => report.unwrap_or_default(),
             Err(_) => {
@@ -91,32 +96,39 @@ struct Sender {
 }
 
 impl Sender {
-    async fn run(mut self, mut spans: Spans) -> Report {
+    async fn run(mut self, mut spans: Spans, ending: CancellationToken) -> Report {
         let mut open = true;
         while open {
             let mut due = None;
             while open && self.kept.len() < self.batch {
-                let next = match due {
-                    None => Ok(spans.receiver.recv().await),
-                    Some(at) => timeout_at(at, spans.receiver.recv()).await,
-                };
-                match next {
-                    Ok(Some(span)) => {
-                        self.kept.push(self.span(span));
-                        due.get_or_insert_with(|| Instant::now() + self.wait);
-                    }
-                    Ok(None) => open = false,
-                    Err(_) => break,
+                let at = due.unwrap_or_else(Instant::now);
+                tokio::select! {
+                    next = spans.receiver.recv() => match next {
+                        Some(span) => {
+                            self.kept.push(self.span(span));
+                            due.get_or_insert_with(|| Instant::now() + self.wait);
+                        }
+                        None => open = false,
+                    },
+                    // What is in the queue still comes out of it, and then nothing more.
+                    () = ending.cancelled(), if !spans.receiver.is_closed() => spans.receiver.close(),
+                    () = tokio::time::sleep_until(at), if due.is_some() => break,
                 }
             }
-            self.deliver(open).await;
+            self.deliver().await;
+            if !self.kept.is_empty() && open {
+                tokio::select! {
+                    () = tokio::time::sleep(self.wait) => {}
+                    () = ending.cancelled() => {}
+                }
+            }
         }
         self.report.lost += self.kept.len() as u64 + spans.dropped.load(Ordering::Relaxed);
         self.report
     }
 
     /// Sends what is there. A post that fails is tried again with what comes next.
-    async fn deliver(&mut self, more: bool) {
+    async fn deliver(&mut self) {
         if self.kept.is_empty() {
             return;
         }
@@ -148,9 +160,6 @@ impl Sender {
                 let over = self.kept.len().saturating_sub(MAX_KEPT);
                 self.kept.drain(..over);
                 self.report.lost += over as u64;
-                if more {
-                    tokio::time::sleep(self.wait).await;
-                }
             }
         }
     }
