@@ -91,9 +91,9 @@ impl Spent {
             pico: self.pico.saturating_add(pico.unwrap_or(0)),
             unpriced: self.unpriced.saturating_add(u32::from(pico.is_none())),
             // A provider that does not tell about its cache has told the prompt all the same.
-            uncounted: self
-                .uncounted
-                .saturating_add(u32::from(usage.uncached.is_none() || usage.output.is_none())),
+            uncounted: self.uncounted.saturating_add(u32::from(
+                usage.uncached.is_none() || usage.output.is_none(),
+            )),
             calls: self.calls,
         };
     }
@@ -111,6 +111,22 @@ impl Spent {
             unpriced: self.unpriced.saturating_add(other.unpriced),
             uncounted: self.uncounted.saturating_add(other.uncounted),
         };
+    }
+
+    /// What it has more than `other`.
+    #[must_use]
+    pub fn beyond(&self, other: &Self) -> Self {
+        Self {
+            answers: self.answers.saturating_sub(other.answers),
+            calls: self.calls.saturating_sub(other.calls),
+            uncached: self.uncached.saturating_sub(other.uncached),
+            read: self.read.saturating_sub(other.read),
+            written: self.written.saturating_sub(other.written),
+            output: self.output.saturating_sub(other.output),
+            pico: self.pico.saturating_sub(other.pico),
+            unpriced: self.unpriced.saturating_sub(other.unpriced),
+            uncounted: self.uncounted.saturating_sub(other.uncounted),
+        }
     }
 }
 
