@@ -111,12 +111,17 @@ impl Agent {
         Ok(agent)
     }
 
-    /// A run that its journal brings back; `None` where the journal is empty.
+    /// A run that its journal brings back; `None` where the journal ends before the user has said
+    /// anything, so that nothing has been done and nothing is to do.
+    ///
+    /// Calls that had begun without an end are made again where their tool is idempotent, with the
+    /// same key; the others are answered with [`INTERRUPTED`].
     ///
     /// # Errors
     /// The journal cannot be read or written.
     pub fn resume(mut parts: Parts, resumed: Event) -> Result<Option<Self>, JournalError> {
-        let Some(run) = parts.journal.load()? else {
+        let run = parts.journal.load()?;
+        let Some(run) = run.filter(|run| !run.entries().is_empty()) else {
             return Ok(None);
         };
         parts.budget.add(run.spent());
@@ -139,6 +144,25 @@ impl Agent {
     #[must_use]
     pub const fn run(&self) -> &AgentRun {
         &self.run
+    }
+
+    /// Books what the agents of the run have used by their journals
+    /// ([`Journals::spent`](super::journal::Journals::spent)) and this one has not heard of: those
+    /// that were at work when the program was stopped had no chance to tell.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub fn settle(&mut self, whole: &Spent) -> Result<(), JournalError> {
+        let spent = whole.beyond(self.run.spent());
+        if spent == Spent::default() {
+            return Ok(());
+        }
+        self.record(Event::Delegated {
+            call: String::new(),
+            spent: spent.clone(),
+        })?;
+        self.parts.budget.add(&spent);
+        Ok(())
     }
 
     /// The user says something; what was ended goes on with it.
@@ -192,7 +216,7 @@ impl Agent {
         if self.run.outcome() != Some(&outcome) {
             self.record(Event::Ended(outcome.clone()))?;
         }
-        self.parts.journal.checkpoint(&self.run)?;
+        self.checkpoint();
         self.tell(Notice::Ended {
             outcome: &outcome,
             run: &self.run,
@@ -206,19 +230,16 @@ impl Agent {
             event,
         };
         self.parts.journal.append(&happened)?;
-        let mut new = Spent::default();
-        match &happened.event {
-            Event::Answered { bill, .. }
-            | Event::Abandoned { bill, .. }
-            | Event::Compacted { bill, .. }
-            | Event::CompactionFailed { bill, .. } => new.answer(&bill.usage, bill.pico),
-            Event::CallBegan { .. } => new.calls = 1,
-            // A sub-agent has booked its own.
-            _ => {}
-        }
-        self.parts.budget.add(&new);
+        self.parts.budget.add(&happened.event.spent());
         self.run.apply(&happened);
         Ok(())
+    }
+
+    fn checkpoint(&mut self) {
+        // The events are there all the same: a run does not end for this.
+        if let Err(error) = self.parts.journal.checkpoint(&self.run) {
+            tracing::warn!(%error, "no checkpoint was written");
+        }
     }
 
     fn tell(&self, notice: Notice<'_>) {
@@ -250,7 +271,7 @@ impl Agent {
                 })?;
                 let every = self.parts.options.checkpoint_every.max(1);
                 if self.run.turns().is_multiple_of(every) {
-                    self.parts.journal.checkpoint(&self.run)?;
+                    self.checkpoint();
                 }
                 Ok(())
             }

@@ -34,13 +34,17 @@ pub use outcome::{Outcome, Stop};
 use repetition::{Repetition, Verdict};
 pub use size::{cut, estimate};
 
-use super::talk::{Answer, CallResult, Entry, ToolCall};
+use super::talk::{Answer, CallResult, Entry, Kind, ToolCall};
 
 /// Turns after a failed compaction before the next is tried.
 const COMPACTION_PAUSE: u32 = 5;
 
 /// What a call that was never made is answered with.
 const NOT_RUN: &str = "not run: the answer that asked for it was cut off";
+
+/// What the model is told of calls whose answer broke off after they had begun.
+const BROKE_OFF: &str = "[An answer broke off while it was coming in. These calls of it had begun \
+                         already; look at what they have done before doing it again.]";
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -269,8 +273,7 @@ impl AgentRun {
                 None => Step::CallTools(todo),
             };
         }
-        let asked = matches!(self.entries.last(), Some(Entry::User { .. }));
-        if !asked && !self.paused {
+        if !self.can_go_on() {
             return Step::Done(Outcome::EndTurn);
         }
         if let Some(outcome) = limits.before_model(self.turns, spent, worked) {
@@ -316,7 +319,7 @@ impl AgentRun {
             }
             Event::Abandoned { bill, .. } => {
                 self.spent.answer(&bill.usage, bill.pico);
-                self.early.clear();
+                self.remember();
             }
             Event::TooLong => self.need_room(),
             Event::CallBegan { call, .. } => self.began(call),
@@ -342,10 +345,13 @@ impl AgentRun {
                 self.since_ms = happened.at_ms;
                 self.outcome = Some(outcome.clone());
             }
+            Event::Forked { .. } => self.since_ms = happened.at_ms,
             Event::Resumed { limits } => {
                 self.since_ms = happened.at_ms;
-                self.outcome = None;
-                self.early.clear();
+                self.remember();
+                if self.can_go_on() {
+                    self.outcome = None;
+                }
                 if let Some(limits) = limits {
                     self.setup.limits = limits.clone();
                 }
@@ -362,6 +368,35 @@ impl AgentRun {
             self.worked_ms = self.worked_ms(happened.at_ms);
             self.since_ms = happened.at_ms;
         }
+    }
+
+    /// Whether anything is left to do without a new word of the user.
+    fn can_go_on(&self) -> bool {
+        let asked = matches!(self.entries.last(), Some(Entry::User { .. }));
+        asked || self.paused || !self.pending.is_empty()
+    }
+
+    /// Calls began while their answer was still coming in, and it never became whole: they are no
+    /// part of the conversation, but what they did is done. The model is told, so that it does not
+    /// do it once more.
+    fn remember(&mut self) {
+        let early = std::mem::take(&mut self.early);
+        if early.is_empty() {
+            return;
+        }
+        let told = early.iter().map(|Pending { call, result, .. }| {
+            let end = match result {
+                Some(result) if result.is_error => format!("failed: {}", result.text),
+                Some(result) => format!("result: {}", result.text),
+                None => "outcome unknown".to_owned(),
+            };
+            format!("\n- {} {}: {end}", call.name, call.input)
+        });
+        let told: String = told.collect();
+        self.push(
+            Vec::new(),
+            vec![format!("{BROKE_OFF}{told}")],
+        );
     }
 
     fn said(&mut self, text: &str) {
@@ -394,23 +429,26 @@ impl AgentRun {
     }
 
     fn answered(&mut self, answer: &Answer, stop: &Stop, open_call: bool, bill: &Bill) {
-        let early = std::mem::take(&mut self.early);
         self.paused = false;
         match stop {
             Stop::Refusal(category) => {
                 self.outcome = Some(Outcome::Refusal(category.clone()));
-                return;
+                return self.remember();
             }
-            Stop::ContextWindow => return self.need_room(),
+            Stop::ContextWindow => {
+                self.remember();
+                return self.need_room();
+            }
             Stop::MaxTokens if open_call || answer.text().trim().is_empty() => {
                 if self.raised {
                     self.outcome = Some(Outcome::Truncated);
                 }
                 self.raised = true;
-                return;
+                return self.remember();
             }
             _ => {}
         }
+        let early = std::mem::take(&mut self.early);
         self.raised = false;
         self.made_room = false;
         let calls: Vec<ToolCall> = answer.calls().cloned().collect();
@@ -418,10 +456,11 @@ impl AgentRun {
         for call in calls {
             let known = early.iter().find(|early| early.call.id == call.id);
             let refusal = self.repetition.refusal(&call);
-            let result = match (stop, refusal) {
-                (Stop::MaxTokens, _) => Some(CallResult::failed(&call.id, NOT_RUN)),
-                (_, Some(text)) => Some(CallResult::failed(&call.id, &text)),
-                _ => known.and_then(|known| known.result.clone()),
+            let result = match (known, stop, refusal) {
+                (Some(known), ..) => known.result.clone(),
+                (None, Stop::MaxTokens, _) => Some(CallResult::failed(&call.id, NOT_RUN)),
+                (None, _, Some(text)) => Some(CallResult::failed(&call.id, &text)),
+                (None, _, None) => None,
             };
             self.pending.push(Pending {
                 begun: known.is_some(),
@@ -442,13 +481,16 @@ impl AgentRun {
 
     /// Puts an answer into the conversation. One that continues a paused one joins it.
     fn keep(&mut self, answer: &Answer, bill: &Bill) {
+        let mut answer = answer.clone();
+        // No assembler leaves an empty text, but a journal may come from anywhere.
+        answer.blocks.retain(|block| !matches!(&block.kind, Kind::Text(text) if text.is_empty()));
         if answer.blocks.is_empty() {
             return;
         }
         if let Some(Entry::Assistant(before)) = self.entries.last_mut() {
-            before.blocks.extend(answer.blocks.iter().cloned());
+            before.blocks.append(&mut answer.blocks);
         } else {
-            self.entries.push(Entry::Assistant(answer.clone()));
+            self.entries.push(Entry::Assistant(answer));
         }
         let usage = &bill.usage;
         let prompt = usage.prompt().or(usage.uncached);
@@ -477,7 +519,7 @@ impl AgentRun {
         let open = all.find(|p| p.call.id == result.call && p.result.is_none());
         // A result that comes late, behind a time limit, has no place any more.
         if let Some(open) = open {
-            open.result = Some(result.clone());
+            open.result = Some(CallResult::new(&result.call, result.text.clone(), result.is_error));
             self.close();
         }
     }

@@ -23,12 +23,11 @@ pub enum Verdict {
     End(Vec<String>),
 }
 
-/// The memory of a run. What it knows follows from the conversation, so that only the refusals are
-/// kept in a checkpoint.
+/// The memory of a run.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Repetition {
-    #[serde(skip)]
     history: History,
+    /// It saves work and decides nothing, so that a checkpoint goes without it.
     #[serde(skip)]
     memo: Memo,
     /// Calls that are refused until another call brings something new.
