@@ -131,6 +131,13 @@ pub enum Event {
         /// What it cost all the same.
         bill: Bill,
     },
+    /// The model was asked something beside the conversation, which that is no part of.
+    Aside {
+        /// What it said.
+        answer: String,
+        /// What that cost.
+        bill: Bill,
+    },
     /// The run has ended, for now.
     Ended(Outcome),
     /// It goes on, after an end or a crash.
@@ -164,7 +171,8 @@ impl Event {
             Self::Answered { bill, .. }
             | Self::Abandoned { bill, .. }
             | Self::Compacted { bill, .. }
-            | Self::CompactionFailed { bill, .. } => spent.answer(&bill.usage, bill.pico),
+            | Self::CompactionFailed { bill, .. }
+            | Self::Aside { bill, .. } => spent.answer(&bill.usage, bill.pico),
             Self::CallBegan { .. } => spent.calls = 1,
             _ => {}
         }
