@@ -157,6 +157,10 @@ impl Agent {
     /// The journal cannot be written.
     pub fn switch(&mut self, endpoint: Arc<Endpoint>, model: &str) -> Result<(), JournalError> {
         let wire = endpoint.format.wire();
+        let dropped = endpoint.format.drops(self.run.entries(), model);
+        if dropped > 0 {
+            self.tell(Notice::ThinkingDropped(dropped));
+        }
         self.parts.endpoint = endpoint;
         self.record(Event::Switched {
             wire,
@@ -447,7 +451,11 @@ impl Agent {
 
     fn book_delegated(&mut self) -> Result<(), JournalError> {
         let new: Vec<_> = {
-            let mut delegated = self.parts.delegated.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut delegated = self
+                .parts
+                .delegated
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             delegated.drain(..).collect()
         };
         for (call, spent) in new {
