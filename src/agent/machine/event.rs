@@ -131,6 +131,13 @@ pub enum Event {
         /// What it cost all the same.
         bill: Bill,
     },
+    /// The model was asked something beside the conversation, which that is no part of.
+    Aside {
+        /// What it said.
+        answer: String,
+        /// What that cost.
+        bill: Bill,
+    },
     /// The run has ended, for now.
     Ended(Outcome),
     /// It goes on, after an end or a crash.
@@ -139,6 +146,13 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limits: Option<Limits>,
     },
+    /// All before this was copied from another run.
+    Forked {
+        /// That run.
+        run: String,
+        /// The last turn that was copied.
+        turn: u32,
+    },
     /// From now on another model is asked.
     Switched {
         /// Its format.
@@ -146,6 +160,24 @@ pub enum Event {
         /// The model.
         model: String,
     },
+}
+
+impl Event {
+    /// What it adds to the books of the run. What a sub-agent used is in its own events.
+    #[must_use]
+    pub fn spent(&self) -> Spent {
+        let mut spent = Spent::default();
+        match self {
+            Self::Answered { bill, .. }
+            | Self::Abandoned { bill, .. }
+            | Self::Compacted { bill, .. }
+            | Self::CompactionFailed { bill, .. }
+            | Self::Aside { bill, .. } => spent.answer(&bill.usage, bill.pico),
+            Self::CallBegan { .. } => spent.calls = 1,
+            _ => {}
+        }
+        spent
+    }
 }
 
 /// An event with its time.
