@@ -36,7 +36,10 @@ impl Budget {
     /// Adds to it.
     pub fn add(&self, spent: &Spent) {
         for level in &self.levels {
-            level.lock().unwrap_or_else(PoisonError::into_inner).add(spent);
+            level
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .add(spent);
         }
     }
 

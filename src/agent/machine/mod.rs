@@ -30,7 +30,6 @@ mod outcome;
 mod repetition;
 mod size;
 
-
 use serde::{Deserialize, Serialize};
 
 pub use event::{Bill, Event, Happened, Setup, ToolSpec};
@@ -215,6 +214,12 @@ impl AgentRun {
         self.outcome.as_ref()
     }
 
+    /// Every call that has begun or is to be made has its result.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.open_calls().next().is_none() && self.early.is_empty()
+    }
+
     /// The text of the newest answer.
     #[must_use]
     pub fn answer(&self) -> Option<String> {
@@ -232,7 +237,10 @@ impl AgentRun {
 
     /// Calls that have no result yet.
     pub fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
-        let open = self.pending.iter().filter(|pending| pending.result.is_none());
+        let open = self
+            .pending
+            .iter()
+            .filter(|pending| pending.result.is_none());
         open.map(|pending| &pending.call)
     }
 
@@ -241,7 +249,11 @@ impl AgentRun {
     /// conversation does not fit as it is.
     #[must_use]
     pub fn to_sum_up(&self, from: usize) -> &[Entry] {
-        let end = if self.too_long { from } else { self.entries.len() };
+        let end = if self.too_long {
+            from
+        } else {
+            self.entries.len()
+        };
         self.entries.get(..end).unwrap_or_default()
     }
 
@@ -453,10 +465,7 @@ impl AgentRun {
             format!("\n- {} {}: {end}", call.name, call.input)
         });
         let told: String = told.collect();
-        self.push(
-            Vec::new(),
-            vec![format!("{BROKE_OFF}{told}")],
-        );
+        self.push(Vec::new(), vec![format!("{BROKE_OFF}{told}")]);
     }
 
     fn said(&mut self, text: &str) {
@@ -519,7 +528,7 @@ impl AgentRun {
         self.raised = false;
         self.made_room = false;
         let calls: Vec<ToolCall> = answer.calls().cloned().collect();
-        self.keep(answer, bill);
+        let kept = self.keep(answer, bill);
         for call in calls {
             let known = early.iter().find(|early| early.call.id == call.id);
             let refusal = self.repetition.refusal(&call);
@@ -542,19 +551,22 @@ impl AgentRun {
                 self.outcome = Some(Outcome::UnknownStop(word.clone()));
             }
             // The conversation does not show that the model has said its last.
-            _ if answer.blocks.is_empty() => self.outcome = Some(Outcome::EndTurn),
+            _ if !kept => self.outcome = Some(Outcome::EndTurn),
             _ => {}
         }
         self.close();
     }
 
-    /// Puts an answer into the conversation. One that continues a paused one joins it.
-    fn keep(&mut self, answer: &Answer, bill: &Bill) {
+    /// Puts an answer into the conversation. One that continues a paused one joins it. Whether there
+    /// was anything to keep.
+    fn keep(&mut self, answer: &Answer, bill: &Bill) -> bool {
         let mut answer = answer.clone();
         // No assembler leaves an empty text, but a journal may come from anywhere.
-        answer.blocks.retain(|block| !matches!(&block.kind, Kind::Text(text) if text.is_empty()));
+        answer
+            .blocks
+            .retain(|block| !matches!(&block.kind, Kind::Text(text) if text.trim().is_empty()));
         if answer.blocks.is_empty() {
-            return;
+            return false;
         }
         if let Some(Entry::Assistant(before)) = self.entries.last_mut() {
             before.blocks.append(&mut answer.blocks);
@@ -567,6 +579,7 @@ impl AgentRun {
             self.size = Some(prompt.saturating_add(output));
             self.sized = self.entries.len();
         }
+        true
     }
 
     fn began(&mut self, call: &ToolCall) {
@@ -588,7 +601,11 @@ impl AgentRun {
         let open = all.find(|p| p.call.id == result.call && p.result.is_none());
         // A result that comes late, behind a time limit, has no place any more.
         if let Some(open) = open {
-            open.result = Some(CallResult::new(&result.call, result.text.clone(), result.is_error));
+            open.result = Some(CallResult::new(
+                &result.call,
+                result.text.clone(),
+                result.is_error,
+            ));
             self.close();
         }
     }
@@ -603,7 +620,10 @@ impl AgentRun {
             .filter_map(|pending| Some((pending.call, pending.result?)))
             .unzip();
         let threshold = self.setup.loop_threshold;
-        match self.repetition.round(threshold, &self.entries, &calls, &results) {
+        match self
+            .repetition
+            .round(threshold, &self.entries, &calls, &results)
+        {
             Verdict::Fine => {}
             Verdict::Tell { call, text } => {
                 if let Some(result) = results.get_mut(call) {

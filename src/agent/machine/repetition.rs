@@ -177,7 +177,13 @@ impl Repetition {
             return loops::Seen::default();
         };
         let policy = policy(threshold);
-        let seen = loops::look(body.as_bytes(), &view, &policy, &self.memo, Some(&self.history));
+        let seen = loops::look(
+            body.as_bytes(),
+            &view,
+            &policy,
+            &self.memo,
+            Some(&self.history),
+        );
         self.history = seen.history.clone();
         seen
     }
@@ -222,7 +228,11 @@ fn is_new(past: &[Entry], call: &ToolCall, end: &CallResult) -> bool {
         [Entry::Assistant(answer), Entry::User { results, .. }] => answer
             .calls()
             .filter(|known| known.name == call.name && known.input == call.input)
-            .any(|known| results.iter().any(|r| r.call == known.id && r.text == end.text)),
+            .any(|known| {
+                results
+                    .iter()
+                    .any(|r| r.call == known.id && r.text == end.text)
+            }),
         _ => false,
     });
     !end.is_error && !seen

@@ -105,7 +105,10 @@ fn ended(
     end: impl FnOnce(CallResult, Option<String>) -> CallEnd,
 ) -> CallEnd {
     match result {
-        Ok(text) => end(CallResult::new(&call.id, cut(text, max_result), false), None),
+        Ok(text) => end(
+            CallResult::new(&call.id, cut(text, max_result), false),
+            None,
+        ),
         Err(error) => {
             let told = call::told(&call.id, &error);
             let exception = match error {
@@ -125,5 +128,8 @@ fn cut(text: String, max: usize) -> String {
     let head = crate::text::prefix(&text, max / 2);
     let tail = text.ceil_char_boundary(text.len() - (max - max / 2));
     let left_out = text.len() - head.len() - (text.len() - tail);
-    format!("{head}\n[... {left_out} bytes left out ...]\n{}", &text[tail..])
+    format!(
+        "{head}\n[... {left_out} bytes left out ...]\n{}",
+        &text[tail..]
+    )
 }

@@ -71,7 +71,11 @@ pub fn told(call: &str, error: &ToolError) -> CallResult {
 }
 
 /// The context of a call.
-pub fn context(call: &ToolCall, key: String, parent: &tokio_util::sync::CancellationToken) -> CallContext {
+pub fn context(
+    call: &ToolCall,
+    key: String,
+    parent: &tokio_util::sync::CancellationToken,
+) -> CallContext {
     CallContext {
         key,
         call: call.id.clone(),

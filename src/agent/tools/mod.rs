@@ -179,8 +179,11 @@ impl Toolbox {
 
     /// Names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let mut names: Vec<(&usize, &str)> =
-            self.by_name.iter().map(|(name, at)| (at, name.as_str())).collect();
+        let mut names: Vec<(&usize, &str)> = self
+            .by_name
+            .iter()
+            .map(|(name, at)| (at, name.as_str()))
+            .collect();
         names.sort_unstable();
         names.into_iter().map(|(_, name)| name)
     }
