@@ -12,14 +12,22 @@
 //! | [`trace`] | spans of a run |
 //! | [`lineage`] | what a gateway is told about a run |
 //! | [`budget`] | what all agents of a run have used |
+//! | [`crew`] | the agents of one run, each with its own journal |
+//! | [`subagent`] | the tool that starts sub-agents |
+//! | [`memory`] | notes that outlive a run |
+//! | [`pattern`] | ways to work: react, reflexion, plan and execute |
 
 pub mod budget;
+pub mod crew;
 pub mod driver;
 pub mod journal;
 pub mod lineage;
 pub mod machine;
+pub mod memory;
 pub mod model;
 pub mod notice;
+pub mod pattern;
+pub mod subagent;
 pub mod talk;
 pub mod tools;
 pub mod trace;

@@ -67,6 +67,22 @@ pub enum Notice<'a> {
     },
     /// It was, and what that cost; or why not.
     Compacted(Result<&'a Bill, &'a str>),
+    /// A plan was made; one with a number above 1 takes the place of one that failed.
+    Planned {
+        /// Its number, from 1.
+        number: u32,
+        /// What is to be done, step by step.
+        steps: &'a [String],
+    },
+    /// A step of a plan, or an attempt, was judged.
+    Judged {
+        /// It is done.
+        passed: bool,
+        /// What was found.
+        why: &'a str,
+    },
+    /// What the model says went wrong in an attempt; the next one is told.
+    Reflected(&'a str),
     /// The run has ended.
     Ended {
         /// How.
