@@ -88,6 +88,20 @@ impl Crew {
     /// # Errors
     /// Its journal cannot be read or written.
     pub fn agent(self: &Arc<Self>, post: Post) -> Result<Agent, JournalError> {
+        self.seat(post, None)
+    }
+
+    /// The same with a new word of the user, with which an agent that has ended goes on as well.
+    ///
+    /// # Errors
+    /// Its journal cannot be read or written.
+    pub fn told(self: &Arc<Self>, post: Post, say: &str) -> Result<Agent, JournalError> {
+        let mut agent = self.seat(post, Some(say))?;
+        agent.say(say)?;
+        Ok(agent)
+    }
+
+    fn seat(self: &Arc<Self>, post: Post, say: Option<&str>) -> Result<Agent, JournalError> {
         let Post {
             mut setup,
             task,
@@ -118,7 +132,7 @@ impl Crew {
         };
         match known {
             None => Agent::begin(parts, setup, &task),
-            Some(run) if has_ended(&run) => Ok(Agent::held(parts, run)),
+            Some(run) if has_ended(&run) && say.is_none() => Ok(Agent::held(parts, run)),
             Some(run) => {
                 let limits = Some(setup.limits);
                 Agent::reopen(parts, run, Event::Resumed { limits })

@@ -47,8 +47,7 @@ pub struct Options {
     pub eager: bool,
     /// Turns between checkpoints.
     pub checkpoint_every: u32,
-    /// Headers of every request. What is other from agent to agent or from turn to turn comes from
-    /// [`Listener::headers`].
+    /// Headers of every request. Those of [`Listener::headers`] take their place.
     pub headers: Headers,
 }
 
@@ -375,8 +374,10 @@ impl Agent {
             aside: aside.map(|aside| aside.text),
             max_tokens,
         });
+        let newest = self.parts.listener.headers(&self.run.setup().agent);
         let mut headers = self.parts.options.headers.clone();
-        headers.extend(self.parts.listener.headers(&self.run.setup().agent));
+        headers.retain(|(name, _)| newest.iter().all(|(newer, _)| newer != name));
+        headers.extend(newest);
         let cancelled = self.parts.cancelled.clone();
         let mut trouble = Ok(());
         let silent = aside.is_some();

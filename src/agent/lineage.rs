@@ -1,66 +1,54 @@
-//! What a gateway is told about a run, so that it need not guess: headers that providers ignore
-//! and that the gateway takes out.
+//! Other names for a gateway: a run that stands inside a larger one, an agent that is called
+//! something else there. What is told without them is in [`crew::lineage`](super::crew::lineage).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use http::header::{HeaderName, HeaderValue};
-
+use super::crew::lineage;
 use super::journal::MAIN;
 use super::machine::Setup;
 use super::model::Headers;
 use super::notice::{Listener, Notice};
 
-/// Agents at work at the same time whose headers are kept. What comes beyond sends none.
+/// Agents at work at the same time that are called otherwise. What comes beyond has its own names.
 const MAX_AGENTS: usize = 1_024;
 
-/// Names run, application, agent and the agent above it in the requests of every agent that it
-/// hears of.
+/// Gives the agents that it hears of their other names in the headers of their requests.
 #[derive(Debug, Default)]
-pub struct Lineage {
-    /// The run as the gateway shall have it, where that is another name than the agent's own.
-    pub run: Option<String>,
-    /// The application.
-    pub app: Option<String>,
-    /// The outermost agent, where it has another name there.
-    pub main: Option<String>,
-    /// Of the agents that are at work.
+pub struct Renamed {
+    run: Option<String>,
+    main: Option<String>,
     agents: Mutex<HashMap<String, Headers>>,
 }
 
-impl Lineage {
-    /// With these names.
+impl Renamed {
+    /// Other names of the run, and of its outermost agent; `None` leaves the name as it is.
     #[must_use]
-    pub fn new(run: Option<String>, app: Option<String>, main: Option<String>) -> Self {
+    pub fn new(run: Option<String>, main: Option<String>) -> Self {
         Self {
             run,
-            app,
             main,
             agents: Mutex::default(),
         }
     }
 
     fn of(&self, setup: &Setup) -> Headers {
-        let name = |agent| match &self.main {
-            Some(main) if agent == MAIN => main,
-            _ => agent,
-        };
-        let told = [
-            ("x-prefixgate-run", Some(self.run.as_ref().unwrap_or(&setup.run))),
-            ("x-prefixgate-app", self.app.as_ref()),
-            ("x-prefixgate-agent", Some(name(&setup.agent))),
-            ("x-prefixgate-parent", setup.parent.as_ref().map(name)),
-        ];
-        let headers = told.into_iter().filter_map(|(name, value)| {
-            // A name that cannot be sent is left out: the gateway then finds one of its own.
-            let value = HeaderValue::from_str(value?).ok()?;
-            Some((HeaderName::from_static(name), value))
-        });
-        headers.collect()
+        let mut setup = setup.clone();
+        if let Some(run) = &self.run {
+            setup.run.clone_from(run);
+        }
+        if let Some(main) = &self.main {
+            for name in [Some(&mut setup.agent), setup.parent.as_mut()].into_iter().flatten() {
+                if name == MAIN {
+                    name.clone_from(main);
+                }
+            }
+        }
+        lineage(&Headers::new(), &setup)
     }
 }
 
-impl Listener for Lineage {
+impl Listener for Renamed {
     fn notice(&self, agent: &str, notice: Notice<'_>) {
         let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
         match notice {

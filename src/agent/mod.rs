@@ -10,7 +10,7 @@
 //! | [`driver`] | does what the machine asks for |
 //! | [`notice`] | what a run tells while it is under way |
 //! | [`trace`] | spans of a run |
-//! | [`lineage`] | what a gateway is told about a run |
+//! | [`lineage`] | other names of a run and its agents for a gateway |
 //! | [`budget`] | what all agents of a run have used |
 //! | [`crew`] | the agents of one run, each with its own journal |
 //! | [`subagent`] | the tool that starts sub-agents |

@@ -65,7 +65,7 @@ pub struct Agent {
     pub allow: Vec<String>,
     /// URLs may be fetched.
     pub fetch: bool,
-    /// Where what outlives a run is kept: a directory, `sqlite:FILE` or `redis://`.
+    /// Where what outlives a run is kept: a directory, `sqlite:FILE`, `redis://`, or `none`.
     pub memory: Option<String>,
     /// The file that names MCP servers.
     pub mcp: Option<PathBuf>,
@@ -188,7 +188,7 @@ pub struct AgentOptions {
     /// URLs may be fetched
     #[arg(long, help_heading = "Tools")]
     pub fetch: bool,
-    /// Where to keep what outlives a run: a directory, sqlite:FILE or redis://HOST
+    /// Where to keep what outlives a run: a directory, sqlite:FILE, redis://HOST, or none [default: one for each --root, in the data directory]
     #[arg(long, value_name = "PLACE", help_heading = "Tools")]
     pub memory: Option<String>,
     /// File with MCP servers

@@ -7,7 +7,7 @@
 //!
 //! | span | hangs below |
 //! |---|---|
-//! | an agent | the agent that started it; the outermost below what `TRACEPARENT` names |
+//! | an agent | the call or the agent that started it; the first below what `TRACEPARENT` names |
 //! | a turn, over all its attempts, or a compaction | its agent |
 //! | a call of a tool | the turn that asked for it |
 
@@ -73,6 +73,8 @@ struct Call {
 #[derive(Debug, Default)]
 struct State {
     trace: Option<Context>,
+    /// The first agent, also when it has ended: attempts and steps after it hang below.
+    first: Option<SpanId>,
     agents: HashMap<String, Open>,
 }
 
@@ -154,7 +156,7 @@ impl Tracer {
             let call = calls.next()?;
             calls.next().is_none().then_some(call.id)
         });
-        let parent = call.or(above.map(|above| above.id));
+        let parent = call.or(above.map(|above| above.id)).or(state.first);
         let (parent, remote) = match parent {
             Some(parent) => (Some(parent), false),
             None => (context.client, true),
@@ -178,6 +180,7 @@ impl Tracer {
             asked: SpanId::default(),
             calls: HashMap::new(),
         };
+        state.first.get_or_insert(open.id);
         state.agents.insert(agent.to_owned(), open);
     }
 

@@ -1,31 +1,46 @@
-//! Puts an agent together: model, tools, journal, listeners.
+//! Puts the agents of a run together: model, tools, memory, journals, listeners.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
-use tokio_util::sync::CancellationToken;
+use http::header::{HeaderName, HeaderValue};
+use sha2::{Digest as _, Sha256};
 
 use super::line::Lines;
 use super::settings::{self, Common, Whom};
 use super::terminal::Terminal;
-use crate::agent::budget::Budget;
-use crate::agent::driver::{Delegated, Options, Parts};
+use crate::agent::budget::{Budget, check_price};
+use crate::agent::crew::Crew;
+use crate::agent::driver::Options;
 use crate::agent::journal::{Database, Directory, Fsync, Journals, MAIN, Scratch};
-use crate::agent::lineage::Lineage;
+use crate::agent::lineage::Renamed;
 use crate::agent::machine::Setup;
+use crate::agent::memory::{self, Files, Memory, Redis, Sqlite};
 use crate::agent::model::{Endpoint, format_of};
 use crate::agent::notice::{Listener, Several};
-use crate::agent::tools::{Commands, Fetch, Root, Toolbox, builtin, fetch_url, run_command};
+use crate::agent::pattern::{Check, Pattern, PlanExecute, Reflexion};
+use crate::agent::subagent::Spawning;
+use crate::agent::tools::mcp::{self, Servers};
+use crate::agent::tools::{
+    Commands, Fetch, Root, Toolbox, builtin, fetch_url, run_command,
+};
 use crate::agent::trace::Tracer;
 use crate::clock::Clock;
-use crate::config::{Config, ConfigError, Environment, Problem, SyncEvents, Upstream};
+use crate::config::{self, Config, ConfigError, Environment, Problem, SyncEvents, Upstream};
 use crate::export::otlp::{AgentExporter, Provider};
-use crate::proxy::upstream;
+use crate::proxy::upstream::{self, UpstreamClient};
 use crate::usage::PriceBook;
 
 /// What a simulated provider takes for a key.
 const SIM_KEY: &str = "simulated";
+/// The key of notes in Redis.
+const REDIS_KEY: &str = "prefixgate:agent:memory";
+/// How long a check of an attempt may take.
+const CHECK_LIMIT: Duration = Duration::from_secs(30 * 60);
+
+const APP: HeaderName = HeaderName::from_static("x-prefixgate-app");
 
 /// Where runs are kept.
 pub struct Kept {
@@ -55,29 +70,25 @@ pub fn journals(config: &Config) -> anyhow::Result<Kept> {
     Ok(Kept { journals, lasting })
 }
 
-/// An agent that only lacks its journal.
+/// The agents of a run, and what stands around them.
 pub struct Composed {
-    pub endpoint: Arc<Endpoint>,
-    pub toolbox: Toolbox,
-    pub listener: Arc<dyn Listener>,
+    pub crew: Arc<Crew>,
+    pub pattern: Pattern,
+    pub model: String,
     pub terminal: Option<Arc<Terminal>>,
     pub exporter: Option<AgentExporter>,
-    pub budget: Budget,
-    pub delegated: Delegated,
-    pub cancelled: CancellationToken,
-    pub options: Options,
-    pub model: String,
+    pub servers: Option<Servers>,
 }
 
-/// Puts one together. `base` is the base URL of a simulated provider.
+/// Puts them together. `base` is the base URL of a simulated provider.
 ///
 /// # Errors
 /// There is no key, no price for a cap on money, or something that the settings name.
-pub fn compose(
+pub async fn compose(
     config: &Config,
     common: &Common,
+    journals: Arc<dyn Journals>,
     base: Option<&str>,
-    cancelled: CancellationToken,
 ) -> anyhow::Result<Composed> {
     let settings = &config.agent;
     let environment = Environment::process();
@@ -89,43 +100,19 @@ pub fn compose(
     let prices = PriceBook::new(&config.prices).context("the price data is not usable")?;
     checked(config, &whom, &prices)?;
     let client = upstream::clients(config)?.pooled;
-    let format = format_of(settings.api);
-    let endpoint = Endpoint {
-        format,
-        base: whom.base.clone(),
-        key: whom.key,
-        client: client.clone(),
-        prices: Arc::new(prices),
-        provider: whom.provider.to_owned(),
-        silence: config.idle_timeout,
-    };
+    let memory = memory_of(config)?;
+    let (tools, servers) = toolbox(config, &client, memory.clone()).await?;
 
     let mut listeners: Vec<Arc<dyn Listener>> = Vec::new();
     let run = settings.run.clone().or_else(|| {
         let named = environment.get("PREFIXGATE_RUN")?;
         named.to_str().map(str::to_owned)
     });
-    listeners.push(Arc::new(Lineage::new(
-        run,
-        settings.app.clone(),
-        settings.agent.clone(),
-    )));
-    let mut exporter = None;
-    if let Some(otlp) = &config.otlp {
-        let parent = environment.get("TRACEPARENT");
-        let parent = parent.and_then(|value| value.to_str()).map(str::to_owned);
-        let (tracer, spans) =
-            Tracer::new(Clock::Real, parent, settings.app.clone(), otlp.sample_ppm);
-        let provider = Provider::of(&Upstream {
-            name: whom.provider.to_owned(),
-            base: whom.base.parse().with_context(|| format!("base URL {}", whom.base))?,
-            format: crate::config::Format::Opaque,
-            price_provider: whom.provider.to_owned(),
-            dialect: crate::provider::dialect::Dialect::default(),
-        });
-        exporter = Some(AgentExporter::start(otlp, provider, client.clone(), spans));
-        listeners.push(Arc::new(tracer));
+    if run.is_some() || settings.agent.is_some() {
+        listeners.push(Arc::new(Renamed::new(run, settings.agent.clone())));
     }
+    let (exporter, tracer) = trace(config, &environment, &whom, &client)?.unzip();
+    listeners.extend(tracer);
     let terminal = (!common.quiet && !common.json).then(|| Arc::new(Terminal::new()));
     if let Some(terminal) = &terminal {
         listeners.push(Arc::clone(terminal) as Arc<dyn Listener>);
@@ -134,29 +121,57 @@ pub fn compose(
         listeners.push(Arc::new(Lines));
     }
 
-    Ok(Composed {
-        endpoint: Arc::new(endpoint),
-        toolbox: toolbox(config, client)?,
+    let mut options = Options {
+        eager: settings.eager_tools,
+        ..Options::default()
+    };
+    if let Some(app) = &settings.app {
+        let value = HeaderValue::from_str(app).with_context(|| format!("--app {app:?}"))?;
+        options.headers.push((APP, value));
+    }
+    let crew = Crew {
+        endpoint: Arc::new(Endpoint {
+            format: format_of(settings.api).context("no such wire format")?,
+            base: whom.base,
+            key: whom.key,
+            client,
+            prices: Arc::new(prices),
+            provider: whom.provider.to_owned(),
+            silence: config.idle_timeout,
+        }),
+        tools,
+        spawning: Some(Spawning::default()),
+        journals,
         listener: Arc::new(Several(listeners)),
+        budget: Budget::default(),
+        clock: Clock::Real,
+        options,
+    };
+    Ok(Composed {
+        crew: Arc::new(crew),
+        pattern: pattern(config, memory)?,
+        model: whom.model,
         terminal,
         exporter,
-        budget: Budget::default(),
-        delegated: Delegated::default(),
-        cancelled,
-        options: Options {
-            eager: settings.eager_tools,
-            ..Options::default()
-        },
-        model: whom.model,
+        servers,
     })
 }
 
 /// What would only fail later.
 fn checked(config: &Config, whom: &Whom, prices: &PriceBook) -> anyhow::Result<()> {
-    let settings = &config.agent;
-    let own = whom.base.starts_with("https://api.anthropic.com")
-        || whom.base.starts_with("https://api.openai.com");
-    if own && whom.key.is_empty() {
+    let limits = settings::limits(&config.agent);
+    let now = Clock::Real.utc_ms();
+    if check_price(prices, whom.provider, &whom.model, &limits, now).is_err() {
+        let message = format!(
+            "the price of {} is not known, so a cap on money cannot be kept: add a [[price]] \
+             section for it to the configuration file, or cap tokens with --max-tokens-total",
+            whom.model
+        );
+        let place = config.origin("agent.max_usd").to_string();
+        let problems = vec![Problem { place, message }];
+        return Err(ConfigError { problems }.into());
+    }
+    if whom.is_own() && whom.key.is_empty() {
         anyhow::bail!(
             "no key for {}: set {}, name another variable with --key-env, or try it without an \
              account: prefixgate agent --sim",
@@ -164,26 +179,39 @@ fn checked(config: &Config, whom: &Whom, prices: &PriceBook) -> anyhow::Result<(
             whom.key_env
         );
     }
-    let priced = || {
-        let now = Clock::Real.utc_ms();
-        prices.rates_for(whom.provider, &whom.model, 0, now).is_some()
-    };
-    if settings.max_pico.is_some() && !priced() {
-        let message = format!(
-            "the price of {} is not known, so a cap on money cannot be kept: add a [[price]] \
-             section for it to the configuration file, or cap tokens with --max-tokens-total",
-            whom.model
-        );
-        let place = config.origin("agent.max_usd").to_string();
-        return Err(ConfigError {
-            problems: vec![Problem { place, message }],
-        }
-        .into());
-    }
     Ok(())
 }
 
-fn toolbox(config: &Config, client: upstream::UpstreamClient) -> anyhow::Result<Toolbox> {
+/// Traces, where the configuration says where to.
+fn trace(
+    config: &Config,
+    environment: &Environment,
+    whom: &Whom,
+    client: &UpstreamClient,
+) -> anyhow::Result<Option<(AgentExporter, Arc<dyn Listener>)>> {
+    let Some(otlp) = &config.otlp else {
+        return Ok(None);
+    };
+    let parent = environment.get("TRACEPARENT");
+    let parent = parent.and_then(|value| value.to_str()).map(str::to_owned);
+    let app = config.agent.app.clone();
+    let (tracer, spans) = Tracer::new(Clock::Real, parent, app, otlp.sample_ppm);
+    let provider = Provider::of(&Upstream {
+        name: whom.provider.to_owned(),
+        base: (whom.base.parse()).with_context(|| format!("base URL {}", whom.base))?,
+        format: config::Format::Opaque,
+        price_provider: whom.provider.to_owned(),
+        dialect: crate::provider::dialect::Dialect::default(),
+    });
+    let exporter = AgentExporter::start(otlp, provider, client.clone(), spans);
+    Ok(Some((exporter, Arc::new(tracer))))
+}
+
+async fn toolbox(
+    config: &Config,
+    client: &UpstreamClient,
+    memory: Option<Arc<dyn Memory>>,
+) -> anyhow::Result<(Toolbox, Option<Servers>)> {
     let settings = &config.agent;
     let root = Root::new(&settings.root)
         .with_context(|| format!("--root {}", settings.root.display()))?;
@@ -192,16 +220,75 @@ fn toolbox(config: &Config, client: upstream::UpstreamClient) -> anyhow::Result<
         toolbox.add(tool);
     }
     if !settings.allow.is_empty() {
-        toolbox.add(run_command(&root, Commands::allow(&settings.allow)));
+        toolbox.add(run_command(&root, Commands::allowing(settings.allow.clone())));
     }
     if settings.fetch {
-        toolbox.add(fetch_url(Fetch::new(client)));
+        toolbox.add(fetch_url(&Fetch {
+            extra_ca: config.extra_ca.clone(),
+            ..Fetch::default()
+        })?);
     }
-    Ok(toolbox)
+    if let Some(memory) = memory {
+        toolbox.add(memory::tool(memory));
+    }
+    let Some(path) = &settings.mcp else {
+        return Ok((toolbox, None));
+    };
+    let servers = Servers::connect(mcp::Config::read(path)?, client.clone()).await?;
+    for tool in servers.tools() {
+        toolbox.add(tool);
+    }
+    for left_out in servers.left_out() {
+        eprintln!("prefixgate: {left_out}");
+    }
+    Ok((toolbox, Some(servers)))
+}
+
+/// What outlives a run; by default the notes of the directory that is worked in.
+fn memory_of(config: &Config) -> anyhow::Result<Option<Arc<dyn Memory>>> {
+    let memory: Arc<dyn Memory> = match config.agent.memory.as_deref() {
+        Some("none") => return Ok(None),
+        None => Arc::new(Files::open(&notes_of(config))?),
+        Some(place) if place.starts_with("redis") => Arc::new(Redis::new(place, REDIS_KEY)?),
+        Some(place) => match place.strip_prefix("sqlite:") {
+            Some(file) => Arc::new(Sqlite::open(Path::new(file))?),
+            None => Arc::new(Files::open(Path::new(place))?),
+        },
+    };
+    Ok(Some(memory))
+}
+
+/// Where the notes of a directory are: a place of its own for each, as they are about what is in it.
+fn notes_of(config: &Config) -> PathBuf {
+    let root = &config.agent.root;
+    let root = root.canonicalize().unwrap_or_else(|_| root.clone());
+    let hash = Sha256::digest(root.as_os_str().as_encoded_bytes());
+    let hash: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    config.data_dir.join("agent-memory").join(hash)
+}
+
+fn pattern(config: &Config, memory: Option<Arc<dyn Memory>>) -> anyhow::Result<Pattern> {
+    let settings = &config.agent;
+    Ok(match settings.pattern {
+        config::Pattern::React => Pattern::React,
+        config::Pattern::PlanExecute => Pattern::PlanExecute(PlanExecute::default()),
+        config::Pattern::Reflexion => Pattern::Reflexion(Reflexion {
+            attempts: settings.attempts,
+            check: settings.check.clone().map(|command| Check {
+                command,
+                dir: settings.root.clone(),
+                limit: CHECK_LIMIT,
+            }),
+            memory: match memory {
+                Some(memory) => memory,
+                None => Arc::new(Files::open(&notes_of(config))?),
+            },
+        }),
+    })
 }
 
 impl Composed {
-    /// What a new run begins with.
+    /// What the first agent begins with.
     ///
     /// # Errors
     /// The system prompt cannot be read.
@@ -215,7 +302,7 @@ impl Composed {
             wire: settings.api,
             model: self.model.clone(),
             system: settings::system(settings)?,
-            tools: self.toolbox.specs(),
+            tools: Vec::new(),
             max_tokens: settings.max_tokens,
             effort: settings.effort.clone(),
             window: settings.window,
@@ -223,20 +310,5 @@ impl Composed {
             limits: settings::limits(settings),
             loop_threshold: settings.loop_threshold,
         })
-    }
-
-    /// The parts of the outermost agent.
-    pub fn parts(&self, journal: Box<dyn crate::agent::journal::Journal>) -> Parts {
-        Parts {
-            endpoint: Arc::clone(&self.endpoint),
-            toolbox: Arc::new(self.toolbox.clone()),
-            journal,
-            listener: Arc::clone(&self.listener),
-            budget: self.budget.clone(),
-            delegated: Delegated::clone(&self.delegated),
-            cancelled: self.cancelled.clone(),
-            clock: Clock::Real,
-            options: self.options.clone(),
-        }
     }
 }

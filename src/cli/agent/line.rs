@@ -82,6 +82,11 @@ fn line(notice: Notice<'_>) -> Value {
         Notice::Compacting { tokens } => json!({"type": "compacting", "tokens": tokens}),
         Notice::Compacted(Ok(cost)) => json!({"type": "compacted", "bill": bill(cost)}),
         Notice::Compacted(Err(reason)) => json!({"type": "compaction_failed", "reason": reason}),
+        Notice::Planned { number, steps } => {
+            json!({"type": "planned", "number": number, "steps": steps})
+        }
+        Notice::Judged { passed, why } => json!({"type": "judged", "passed": passed, "why": why}),
+        Notice::Reflected(text) => json!({"type": "reflected", "text": text}),
         Notice::Ended { outcome, run } => json!({
             "type": "ended",
             "outcome": outcome.as_str(),

@@ -16,6 +16,7 @@ Outcomes and exit codes:
    22  context_window    the conversation does not fit, also after it was compacted
    23  loop_detected     the same calls again and again
    24  unknown_stop      the model stopped for a reason that this version does not know
+   25  the model has said all, but --check or the reviews of a plan were not passed
    30  provider_error    the provider failed, after retries or for good
    31  tool_exception    a tool cannot work at all
   130  cancelled         Ctrl-C (a second one exits at once)

@@ -169,6 +169,7 @@ fn told(happened: &Happened, turn: u32) -> String {
         }
         Event::Compacted { summary, .. } => format!("summed up: {}", short(summary)),
         Event::CompactionFailed { reason, .. } => format!("not summed up: {}", short(reason)),
+        Event::Aside { answer, .. } => format!("beside: {}", short(answer)),
         Event::Ended(outcome) => format!("ended: {}", outcome.as_str()),
         Event::Resumed { .. } => "goes on".to_owned(),
         Event::Switched { model, .. } => format!("goes on with {model}"),
@@ -199,8 +200,8 @@ pub fn fork(args: &Fork) -> anyhow::Result<ExitCode> {
     let new = uuid::Uuid::now_v7().to_string();
     let now = Clock::Real.utc_ms();
     let turn = journal::fork(journals.as_ref(), &args.run, args.at, &new, now)?;
-    let flags = known::flags(&config.data_dir, &args.run)?;
-    known::keep(&config.data_dir, &new, &flags)?;
+    let begun = known::begun(&config.data_dir, &args.run)?;
+    known::keep(&config.data_dir, &new, &begun)?;
     super::super::print(&format!("{new}\n"))?;
     eprintln!("forked after turn {turn}; to go on: prefixgate agent resume {new} [--say TEXT]");
     Ok(ExitCode::SUCCESS)

@@ -50,12 +50,13 @@ impl Common {
         }
     }
 
-    /// The same with paths that mean the same from everywhere.
+    /// The same with paths that mean the same from everywhere. A simulated run has a directory of its
+    /// own, unless another is named.
     pub fn anchored(mut self) -> Self {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         self.config = self.config.map(|path| absolute(&path));
         let options = &mut self.options;
-        // The tools see the directory that they saw first; a simulated run has one of its own.
+        // The tools see the directory that they saw first.
         if !self.sim {
             options.root.get_or_insert_with(|| ".".to_owned());
         }
@@ -91,7 +92,7 @@ impl Common {
 /// Who is asked, and with which credential.
 #[derive(Clone)]
 pub struct Whom {
-    /// Base URL without a slash at its end.
+    /// Base URL, without a slash at its end.
     pub base: String,
     /// The credential; empty where there is none.
     pub key: String,
@@ -104,6 +105,12 @@ pub struct Whom {
 }
 
 impl Whom {
+    /// It is the provider itself, and not a server that may want no key.
+    pub fn is_own(&self) -> bool {
+        let own = ["https://api.anthropic.com", "https://api.openai.com"];
+        own.iter().any(|own| self.base.starts_with(own))
+    }
+
     /// By the settings, else by the variables that the providers' own clients read, else the
     /// provider itself.
     pub fn of(settings: &Agent, environment: &Environment) -> Self {
@@ -111,16 +118,15 @@ impl Whom {
             let value = environment.get(name)?;
             value.to_str().map(|text| text.trim_end_matches('/').to_owned())
         };
-        let openai = settings.api != Wire::Messages;
-        let (provider, own, variable, own_key, model) = match openai {
-            false => (
+        let (provider, own, variable, own_key, model) = match settings.api {
+            Wire::Messages => (
                 "anthropic",
                 "https://api.anthropic.com",
                 "ANTHROPIC_BASE_URL",
                 "ANTHROPIC_API_KEY",
                 "claude-sonnet-5",
             ),
-            true => (
+            Wire::Chat | Wire::Responses => (
                 "openai",
                 "https://api.openai.com",
                 "OPENAI_BASE_URL",
@@ -129,16 +135,9 @@ impl Whom {
             ),
         };
         let key_env = settings.key_env.clone().unwrap_or_else(|| own_key.to_owned());
-        let mut base = (settings.base_url.clone())
+        let base = (settings.base_url.clone())
             .or_else(|| text(variable))
             .unwrap_or_else(|| own.to_owned());
-        if openai {
-            // The clients of this provider have the version in their base URL, requests have it in
-            // their path.
-            if let Some(short) = base.strip_suffix("/v1") {
-                base.truncate(short.len());
-            }
-        }
         Self {
             key: environment
                 .get(&key_env)

@@ -5,18 +5,18 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use tokio_util::sync::CancellationToken;
 
 use super::compose::{self, Composed, Kept};
+use super::known::{self, Begun};
 use super::settings::{self, Common};
 use super::simulated::{self, Simulated};
+use super::stop;
 use super::summary::Summary;
-use super::{known, stop};
-use crate::agent::driver::Agent;
-use crate::agent::journal::MAIN;
-use crate::agent::machine::{Event, Outcome};
-use crate::clock::Clock;
-use crate::config::Config;
+use crate::agent::crew::Post;
+use crate::agent::machine::{Outcome, Setup};
+use crate::agent::pattern::{Pattern, Report};
+use crate::config::{self, Config};
 
 /// How long the last spans may take.
 const FLUSH: Duration = Duration::from_secs(5);
@@ -47,20 +47,21 @@ pub async fn begin(task: Option<String>, common: Common) -> anyhow::Result<ExitC
     let mut config = common.load()?;
     let run = uuid::Uuid::now_v7().to_string();
     let kept = compose::journals(&config)?;
-    if kept.lasting {
-        known::keep(&config.data_dir, &run, &common.clone().anchored())?;
-    }
-    let session = Session::open(&mut config, &common, &run, kept).await?;
-    let work = async {
-        let composed = &session.composed;
-        let setup = composed.setup(&config, &run)?;
-        let journal = session.kept.journals.create(&run, MAIN)?;
-        let mut agent = Agent::begin(composed.parts(journal), setup, &task)?;
-        let outcome = agent.go().await?;
-        Ok((agent, outcome))
+    let begun = Begun {
+        flags: common.clone().anchored(),
+        task,
     };
-    let ended = work.await;
-    session.close(ended).await
+    let data_dir = kept.lasting.then(|| config.data_dir.clone());
+    let session = Session::open(&mut config, &common, &run, kept).await?;
+    let ended = async {
+        let setup = session.composed.setup(&config, &run)?;
+        if let Some(data_dir) = data_dir {
+            known::keep(&data_dir, &run, &begun)?;
+        }
+        session.work(&setup, &begun.task).await
+    };
+    let ended = ended.await;
+    session.close(&run, ended).await
 }
 
 /// Goes on with a run.
@@ -69,37 +70,30 @@ pub async fn begin(task: Option<String>, common: Common) -> anyhow::Result<ExitC
 /// There is no such run, it has nothing left to do, or it cannot be read or written.
 pub async fn resume(args: Resume) -> anyhow::Result<ExitCode> {
     let Resume { run, say, common } = args;
-    let begun = known::flags(&common.load()?.data_dir, &run)?;
-    let (more_caps, model) = (common.options.has_caps(), common.options.model.is_some());
-    let other_model = model || common.options.api.is_some();
-    let common = common.or(begun);
+    let Begun { flags, task } = known::begun(&common.load()?.data_dir, &run)?;
+    let other_model = common.options.model.is_some() || common.options.api.is_some();
+    let common = common.or(flags);
     let mut config = common.load()?;
     let kept = compose::journals(&config)?;
     let summary = kept.journals.summary(&run)?;
-    if summary.outcome == Some(Outcome::EndTurn) && say.is_none() {
+    let react = config.agent.pattern == config::Pattern::React;
+    if react && summary.outcome == Some(Outcome::EndTurn) && say.is_none() {
         anyhow::bail!("run {run} has ended; say something to go on: --say TEXT");
     }
+    if !react && (say.is_some() || other_model) {
+        anyhow::bail!("--say and another model are for runs of the pattern react");
+    }
     let session = Session::open(&mut config, &common, &run, kept).await?;
-    let work = async {
-        let composed = &session.composed;
-        let journal = session.kept.journals.open(&run, MAIN)?;
-        let resumed = Event::Resumed {
-            limits: more_caps.then(|| settings::limits(&config.agent)),
-        };
-        let agent = Agent::resume(composed.parts(journal), resumed)?;
-        let mut agent = agent.with_context(|| format!("run {run} has never been told a task"))?;
-        agent.settle(&session.kept.journals.spent(&run)?)?;
-        if other_model {
-            agent.switch(Arc::clone(&composed.endpoint), &composed.model)?;
+    let ended = async {
+        let setup = session.composed.setup(&config, &run)?;
+        session.composed.crew.recall(&run)?;
+        if !react {
+            return session.work(&setup, &task).await;
         }
-        if let Some(say) = &say {
-            agent.say(say)?;
-        }
-        let outcome = agent.go().await?;
-        Ok((agent, outcome))
+        session.go_on(setup, say.as_deref(), other_model).await
     };
-    let ended = work.await;
-    session.close(ended).await
+    let ended = ended.await;
+    session.close(&run, ended).await
 }
 
 /// What stands around a run.
@@ -107,6 +101,7 @@ struct Session {
     composed: Composed,
     kept: Kept,
     simulated: Option<Simulated>,
+    cancelled: CancellationToken,
     quiet: bool,
     json: bool,
 }
@@ -124,28 +119,75 @@ impl Session {
             let scratch = simulated::scratch(run)?;
             if common.options.root.is_none() {
                 config.agent.root = simulated::playground(&scratch)?;
+                let notes = scratch.join("memory").to_string_lossy().into_owned();
+                config.agent.memory.get_or_insert(notes);
             }
             simulated = Some(Simulated::start(scratch, config.otlp.clone()).await?);
         }
         let base = simulated.as_ref().map(|simulated| simulated.base.as_str());
+        let journals = Arc::clone(&kept.journals);
         Ok(Self {
-            composed: compose::compose(config, common, base, cancelled)?,
+            composed: compose::compose(config, common, journals, base).await?,
             kept,
             simulated,
+            cancelled,
             quiet: common.quiet,
             json: common.json,
         })
     }
 
+    /// Works by the pattern, from the beginning or from where the journals stand.
+    async fn work(&self, setup: &Setup, task: &str) -> anyhow::Result<Report> {
+        let Composed { crew, pattern, .. } = &self.composed;
+        Ok(pattern.work(crew, setup, task, &self.cancelled).await?)
+    }
+
+    /// Goes on with the only agent of a run, with what the user says now.
+    async fn go_on(
+        &self,
+        setup: Setup,
+        say: Option<&str>,
+        other_model: bool,
+    ) -> anyhow::Result<Report> {
+        let crew = &self.composed.crew;
+        let post = Post {
+            setup,
+            task: String::new(),
+            allowed: None,
+            budget: crew.budget.clone(),
+            cancelled: self.cancelled.clone(),
+        };
+        let mut agent = match say {
+            Some(say) => crew.told(post, say)?,
+            None => crew.agent(post)?,
+        };
+        if other_model {
+            agent.switch(Arc::clone(&crew.endpoint), &self.composed.model)?;
+        }
+        let outcome = agent.go().await?;
+        Ok(Report {
+            passed: outcome == Outcome::EndTurn,
+            outcome,
+            answer: agent.run().answer(),
+            why: None,
+        })
+    }
+
     /// Ends everything around the run, and tells what it came to.
-    async fn close(self, ended: anyhow::Result<(Agent, Outcome)>) -> anyhow::Result<ExitCode> {
+    async fn close(self, run: &str, ended: anyhow::Result<Report>) -> anyhow::Result<ExitCode> {
         let Composed {
-            exporter, terminal, ..
+            crew,
+            pattern,
+            terminal,
+            exporter,
+            servers,
+            ..
         } = self.composed;
-        let summary = ended.map(|(agent, outcome)| {
-            let now = Clock::Real.utc_ms();
-            Summary::of(agent.run(), &outcome, now, self.kept.lasting)
-        });
+        let several = !matches!(pattern, Pattern::React);
+        let summary = ended.and_then(|report| Summary::of(run, report, &crew, &self.kept, several));
+        if let Some(servers) = servers {
+            servers.shutdown().await;
+        }
         if let Some(exporter) = exporter {
             let report = exporter.finish(FLUSH).await;
             if report.lost > 0 {
@@ -158,12 +200,14 @@ impl Session {
             None => None,
         };
         let summary = summary?;
+        let code = ExitCode::from(summary.exit_code());
         if self.json {
             super::super::print(&format!("{}\n", summary.json()))?;
-            return Ok(ExitCode::from(summary.outcome.exit_code()));
+            return Ok(code);
         }
         // Both ends of one terminal: the answer has just been read there.
-        let read = !self.quiet && std::io::stderr().is_terminal() && std::io::stdout().is_terminal();
+        let read =
+            !self.quiet && std::io::stderr().is_terminal() && std::io::stdout().is_terminal();
         if let Some(answer) = summary.answer.as_ref().filter(|_| !read) {
             super::super::print(&format!("{}\n", answer.trim_end()))?;
         }
@@ -172,10 +216,10 @@ impl Session {
             if let Some(seen) = seen {
                 terminal.line(&seen);
             }
-        } else if summary.outcome != Outcome::EndTurn {
+        } else if summary.exit_code() != 0 {
             // Quiet is about progress; that there is no answer has to be said.
             eprint!("{}", summary.text());
         }
-        Ok(ExitCode::from(summary.outcome.exit_code()))
+        Ok(code)
     }
 }

@@ -2,9 +2,15 @@
 
 use serde_json::{Value, json};
 
+use super::compose::Kept;
 use super::outcomes;
+use crate::agent::crew::Crew;
 use crate::agent::machine::{AgentRun, Outcome, Spent};
+use crate::agent::pattern::Report;
 use crate::usage::{usd, usd_short};
+
+/// Exit code of a run whose model has said all, and whose check or reviews were not passed.
+const NOT_PASSED: u8 = 25;
 
 /// The end of a run.
 #[derive(Debug, Clone)]
@@ -12,12 +18,12 @@ pub struct Summary {
     /// Id of the run.
     pub run: String,
     /// How it ended.
-    pub outcome: Outcome,
-    /// Answers of the outermost agent.
+    pub report: Report,
+    /// Answers of all agents but sub-agents.
     pub turns: u32,
-    /// What all its agents have used, over its whole life.
+    /// What all agents have used, over the whole life of the run.
     pub spent: Spent,
-    /// Time at work, in milliseconds.
+    /// Time at work of the same, in milliseconds.
     pub worked_ms: u64,
     /// The final answer.
     pub answer: Option<String>,
@@ -26,19 +32,52 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of a run that has ended; `kept` says that it has a journal.
-    pub fn of(run: &AgentRun, outcome: &Outcome, now_ms: i64, kept: bool) -> Self {
-        let id = &run.setup().run;
-        let resume = outcomes::advice(outcome).filter(|_| kept);
-        Self {
-            run: id.clone(),
-            outcome: outcome.clone(),
-            turns: run.turns(),
-            spent: run.spent().clone(),
-            worked_ms: run.worked_ms(now_ms),
-            answer: run.answer().filter(|text| !text.trim().is_empty()),
-            resume: resume.map(|more| format!("prefixgate agent resume {id}{more}")),
+    /// Of a run that has ended; `several` says that its pattern makes several agents.
+    ///
+    /// # Errors
+    /// The journals cannot be read.
+    pub fn of(
+        run: &str,
+        report: Report,
+        crew: &Crew,
+        kept: &Kept,
+        several: bool,
+    ) -> anyhow::Result<Self> {
+        let now_ms = crew.clock.utc_ms();
+        let (mut turns, mut worked_ms) = (0, 0);
+        for name in kept.journals.agents(run)? {
+            let events = kept.journals.events(run, &name)?;
+            let agent = AgentRun::fold(&events).filter(|agent| agent.setup().depth == 0);
+            if let Some(agent) = agent {
+                turns += agent.turns();
+                worked_ms += agent.worked_ms(now_ms);
+            }
         }
+        // A pattern takes no new words: it only goes on with what has not ended.
+        let resume = outcomes::advice(&report.outcome)
+            .filter(|more| kept.lasting && !(several && more.contains("--say")));
+        Ok(Self {
+            run: run.to_owned(),
+            turns,
+            spent: crew.budget.spent(),
+            worked_ms,
+            answer: (report.answer.clone()).filter(|text| !text.trim().is_empty()),
+            resume: resume.map(|more| format!("prefixgate agent resume {run}{more}")),
+            report,
+        })
+    }
+
+    /// The exit code of the process.
+    pub fn exit_code(&self) -> u8 {
+        match &self.report.outcome {
+            Outcome::EndTurn if !self.report.passed => NOT_PASSED,
+            outcome => outcome.exit_code(),
+        }
+    }
+
+    fn detail(&self) -> Option<String> {
+        let why = || self.report.why.clone();
+        outcomes::detail(&self.report.outcome).or_else(why)
     }
 
     /// As a value for machines. Money is exact; what is not known is null.
@@ -47,9 +86,10 @@ impl Summary {
         json!({
             "type": "summary",
             "run": self.run,
-            "outcome": self.outcome.as_str(),
-            "exit_code": self.outcome.exit_code(),
-            "detail": outcomes::detail(&self.outcome),
+            "outcome": self.report.outcome.as_str(),
+            "passed": self.report.passed,
+            "exit_code": self.exit_code(),
+            "detail": self.detail(),
             "turns": self.turns,
             "answers": spent.answers,
             "calls": spent.calls,
@@ -73,8 +113,8 @@ impl Summary {
     /// As lines for people.
     pub fn text(&self) -> String {
         let spent = &self.spent;
-        let mut text = self.outcome.as_str().to_owned();
-        if let Some(detail) = outcomes::detail(&self.outcome) {
+        let mut text = self.report.outcome.as_str().to_owned();
+        if let Some(detail) = self.detail() {
             text.push_str(&format!(": {detail}"));
         }
         text.push_str(&format!(

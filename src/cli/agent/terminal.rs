@@ -1,11 +1,12 @@
 //! Progress for people, on stderr.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::summary::{cost, grouped, time};
+use crate::agent::journal::MAIN;
 use crate::agent::machine::{Bill, Spent, Stop};
 use crate::agent::notice::{Listener, Notice};
 
@@ -14,8 +15,8 @@ const PREVIEW: usize = 100;
 /// Open calls whose tools are remembered. Later ones are shown without their name.
 const MAX_CALLS: usize = 1_024;
 
-/// Shows what happens as it happens. Text is shown of the outermost agent only, since several
-/// streams at once cannot be read; of the others calls and turns are.
+/// Shows what happens as it happens. Text is not shown of sub-agents, since several streams at
+/// once cannot be read; their calls and turns are.
 #[derive(Debug)]
 pub struct Terminal {
     dim: &'static str,
@@ -25,8 +26,8 @@ pub struct Terminal {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The outermost agent.
-    main: Option<String>,
+    /// Agents that no other agent has started: their text is shown.
+    outer: HashSet<String>,
     /// The cursor stands behind text.
     in_line: bool,
     spent: Spent,
@@ -53,21 +54,24 @@ impl Terminal {
     }
 
     fn show(&self, state: &mut State, agent: &str, notice: Notice<'_>) -> String {
-        let outer = state.main.as_deref().is_none_or(|main| main == agent);
-        let who = if outer {
-            String::new()
-        } else {
-            format!("{agent}: ")
+        if let Notice::Began(run) = notice
+            && run.setup().depth == 0
+        {
+            state.outer.insert(agent.to_owned());
+        }
+        let outer = state.outer.contains(agent);
+        let who = match agent {
+            MAIN => String::new(),
+            other => format!("{other}: "),
         };
         let line = match notice {
             Notice::Began(run) => {
                 let setup = run.setup();
-                state.main.get_or_insert_with(|| agent.to_owned());
                 let again = match run.turns() {
                     0 => String::new(),
                     turns => format!(", goes on after {turns} turns"),
                 };
-                if outer {
+                if agent == MAIN {
                     let tools = setup.tools.len();
                     format!("run {}: {}, {tools} tools{again}", setup.run, setup.model)
                 } else {
@@ -127,7 +131,17 @@ impl Terminal {
             Notice::Compacted(Err(reason)) => {
                 format!("{who}not summed up: {}", preview(reason))
             }
-            Notice::Ended { outcome, run } if !outer => {
+            Notice::Planned { number, steps } => {
+                let steps = steps.iter().zip(1..);
+                let list = steps.map(|(step, at)| format!("\n  {at}. {}", preview(step)));
+                format!("{who}plan {number}:{}", list.collect::<String>())
+            }
+            Notice::Judged { passed, why } => {
+                let word = if passed { "passed" } else { "not passed" };
+                format!("{who}{word}: {}", preview(why))
+            }
+            Notice::Reflected(text) => format!("{who}reflected: {}", preview(text)),
+            Notice::Ended { outcome, run } if agent != MAIN => {
                 state.turns.remove(agent);
                 let turns = run.turns();
                 format!("{who}{} after {turns} turns", outcome.as_str())
