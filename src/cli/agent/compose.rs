@@ -9,6 +9,7 @@ use http::header::{HeaderName, HeaderValue};
 use sha2::{Digest as _, Sha256};
 
 use super::line::Lines;
+use super::servers::Servers;
 use super::settings::{self, Common, Whom};
 use super::terminal::Terminal;
 use crate::agent::budget::{Budget, check_price};
@@ -22,7 +23,6 @@ use crate::agent::model::{Endpoint, format_of};
 use crate::agent::notice::{Listener, Several};
 use crate::agent::pattern::{Check, Pattern, PlanExecute, Reflexion};
 use crate::agent::subagent::Spawning;
-use crate::agent::tools::mcp::{self, Servers};
 use crate::agent::tools::{
     Commands, Fetch, Root, Toolbox, builtin, fetch_url, run_command,
 };
@@ -234,12 +234,9 @@ async fn toolbox(
     let Some(path) = &settings.mcp else {
         return Ok((toolbox, None));
     };
-    let servers = Servers::connect(mcp::Config::read(path)?, client.clone()).await?;
+    let servers = Servers::connect(path, client).await?;
     for tool in servers.tools() {
         toolbox.add(tool);
-    }
-    for left_out in servers.left_out() {
-        eprintln!("prefixgate: {left_out}");
     }
     Ok((toolbox, Some(servers)))
 }

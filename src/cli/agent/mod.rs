@@ -8,6 +8,7 @@ mod known;
 mod line;
 mod outcomes;
 mod runs;
+mod servers;
 mod settings;
 mod simulated;
 mod start;
