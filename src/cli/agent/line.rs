@@ -49,6 +49,7 @@ fn line(notice: Notice<'_>) -> Value {
         Notice::Asked { turn, attempt } => json!({"type": "asked", "turn": turn, "attempt": attempt}),
         Notice::Text(text) => json!({"type": "text", "text": text}),
         Notice::Thinking => json!({"type": "thinking"}),
+        Notice::ThinkingDropped(blocks) => json!({"type": "thinking_dropped", "blocks": blocks}),
         Notice::CallOpened(tool) => json!({"type": "call_opened", "tool": tool}),
         Notice::Reset {
             reason,

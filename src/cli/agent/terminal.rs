@@ -121,6 +121,9 @@ impl Terminal {
                 };
                 format!("{who}  {mark} {} {}, {what}", printable(&tool), millis(took))
             }
+            Notice::ThinkingDropped(blocks) => {
+                format!("{who}{blocks} blocks of thinking are not told to this model")
+            }
             Notice::Compacting { tokens } => {
                 format!("{who}summing up a conversation of {} tokens", grouped(tokens))
             }
