@@ -206,6 +206,10 @@ impl Agent {
     /// The journal cannot be written.
     pub fn switch(&mut self, endpoint: Arc<Endpoint>, model: &str) -> Result<(), JournalError> {
         let wire = endpoint.format.wire();
+        let dropped = endpoint.format.drops(self.run.entries(), model);
+        if dropped > 0 {
+            self.tell(Notice::ThinkingDropped(dropped));
+        }
         self.parts.endpoint = endpoint;
         self.record(Event::Switched {
             wire,

@@ -32,6 +32,9 @@ pub enum Notice<'a> {
         /// How long until the next attempt; `None` when there is none.
         wait: Option<Duration>,
     },
+    /// Another model goes on from here, which cannot read this many blocks of reasoning: they are not
+    /// sent to it.
+    ThinkingDropped(usize),
     /// The answer is whole.
     Answered {
         /// What it cost.
