@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, FromRedisValue, Script};
+use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue};
 use tokio::sync::Mutex;
 
 use super::{MAX_NOTE, MAX_NOTES, Memory, MemoryError, Note, Remembered, check_name, check_size};
@@ -39,8 +39,6 @@ return out
 pub struct Redis {
     client: Client,
     key: String,
-    put: Script,
-    list: Script,
     connection: Mutex<Option<MultiplexedConnection>>,
 }
 
@@ -54,8 +52,6 @@ impl Redis {
         Ok(Self {
             client,
             key: key.to_owned(),
-            put: Script::new(PUT),
-            list: Script::new(LIST),
             connection: Mutex::default(),
         })
     }
@@ -83,22 +79,32 @@ impl Redis {
         answer.map_err(|error| broken(&error))
     }
 
+    async fn send<T: FromRedisValue>(&self, command: &Cmd) -> Remembered<T> {
+        let mut connection = self.connection().await?;
+        let answer = command.query_async(&mut connection).await;
+        self.ended(answer).await
+    }
+
+    /// A script on the hash; scripts are short, and so sent whole.
+    fn script(&self, script: &str) -> Cmd {
+        let mut command = redis::cmd("EVAL");
+        command.arg(script).arg(1).arg(&self.key);
+        command
+    }
+
     async fn ask<T: FromRedisValue>(&self, command: &str, name: &str) -> Remembered<T> {
         check_name(name)?;
-        let mut connection = self.connection().await?;
         let mut command = redis::cmd(command);
-        let answer = command.arg(&self.key).arg(name).query_async(&mut connection).await;
-        self.ended(answer).await
+        self.send(command.arg(&self.key).arg(name)).await
     }
 
     async fn change(&self, name: &str, text: &str, how: &str) -> Remembered<()> {
         check_name(name)?;
         check_size(text.len())?;
-        let mut connection = self.connection().await?;
-        let mut put = self.put.key(&self.key);
+        let mut put = self.script(PUT);
         put.arg(name).arg(text).arg(how).arg(MAX_NOTES).arg(MAX_NOTE);
-        let answer: Result<String, _> = put.invoke_async(&mut connection).await;
-        match self.ended(answer).await?.as_str() {
+        let answer: String = self.send(&put).await?;
+        match answer.as_str() {
             "ok" => Ok(()),
             "full" => Err(MemoryError::Full),
             bytes => Err(MemoryError::TooLong(bytes.parse().unwrap_or(usize::MAX))),
@@ -117,9 +123,7 @@ fn broken(error: &redis::RedisError) -> MemoryError {
 impl Memory for Redis {
     fn list(&self) -> BoxFuture<'_, Remembered<Vec<Note>>> {
         Box::pin(async move {
-            let mut connection = self.connection().await?;
-            let answer = self.list.key(&self.key).invoke_async(&mut connection).await;
-            let all: Vec<(String, u64)> = self.ended(answer).await?;
+            let all: Vec<(String, u64)> = self.send(&self.script(LIST)).await?;
             let note = |(name, bytes)| Note { name, bytes };
             let mut notes: Vec<Note> = all.into_iter().map(note).collect();
             notes.sort_unstable_by(|one, other| one.name.cmp(&other.name));

@@ -85,8 +85,8 @@ fn put(on: &Transaction<'_>, name: &str, note: &str) -> rusqlite::Result<Remembe
         return Ok(Err(error));
     }
     let others = "select count(*) from agent_notes where name <> ?1";
-    let others: usize = on.query_row(others, [name], |row| row.get(0))?;
-    if others >= MAX_NOTES {
+    let others: u32 = on.query_row(others, [name], |row| row.get(0))?;
+    if others as usize >= MAX_NOTES {
         return Ok(Err(MemoryError::Full));
     }
     let put = "insert or replace into agent_notes (name, note) values (?1, ?2)";
@@ -102,7 +102,7 @@ impl Memory for Sqlite {
             let notes = all.query_map([], |row| {
                 Ok(Note {
                     name: row.get(0)?,
-                    bytes: row.get(1)?,
+                    bytes: row.get::<_, u32>(1)?.into(),
                 })
             })?;
             notes.collect::<rusqlite::Result<_>>().map(Ok)
