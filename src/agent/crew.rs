@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::budget::Budget;
 use super::driver::{Agent, Delegated, Options, Parts};
-use super::journal::{Journal, JournalError, Journals};
+use super::journal::{Journal, JournalError, Journals, Scratch};
 use super::machine::{AgentRun, Event, Outcome, Setup};
 use super::model::{Endpoint, Headers};
-use super::notice::Listener;
+use super::notice::{Listener, Silent};
 use super::subagent::{MAX_DEPTH, Spawn, Spawning};
 use super::tools::Toolbox;
 use crate::clock::Clock;
@@ -60,6 +60,21 @@ pub struct Post {
 }
 
 impl Crew {
+    /// Agents that keep nothing, tell nobody and start no others; all of it can be changed.
+    #[must_use]
+    pub fn new(endpoint: Endpoint, tools: Toolbox) -> Self {
+        Self {
+            endpoint: Arc::new(endpoint),
+            tools,
+            spawning: None,
+            journals: Arc::new(Scratch::default()),
+            listener: Arc::new(Silent),
+            budget: Budget::default(),
+            clock: Clock::Real,
+            options: Options::default(),
+        }
+    }
+
     /// Puts on the books what the journals of a run have; once, before a run that was stopped goes
     /// on in this process.
     ///
