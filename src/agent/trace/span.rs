@@ -96,7 +96,7 @@ pub struct TurnFacts {
     pub usage: Usage,
     /// Its price in pico-USD; `None` where a part of it is not known.
     pub pico: Option<u64>,
-    billed: bool,
+    pub(super) billed: bool,
 }
 
 impl TurnFacts {
