@@ -304,6 +304,7 @@ fn a_plan_that_is_killed_at_any_request_goes_on_where_it_was() {
         let mut site = Site::new(&model.upstream.url(), real_tools(dir.path()));
         let pattern = Pattern::PlanExecute(PlanExecute::default());
         let first = runtime();
+        let given = setup();
         first.block_on(async {
             let kill = async {
                 while model.upstream.seen().len() <= killed_at {
@@ -311,7 +312,7 @@ fn a_plan_that_is_killed_at_any_request_goes_on_where_it_was() {
                 }
             };
             tokio::select! {
-                report = work(&site, &pattern, &setup(), RENAME) => panic!("{report:?}"),
+                report = work(&site, &pattern, &given, RENAME) => panic!("{report:?}"),
                 () = kill => {}
             }
         });
