@@ -40,7 +40,6 @@ fn newest_word(entries: &[Entry]) -> bool {
 fn at_budget(play: &Play, compact_at: u64) -> Play {
     let mut written = play.written();
     written["setup"]["compact_at"] = compact_at.into();
-    written["setup"]["tools"] = serde_json::json!([]);
     written["size"] = serde_json::Value::Null;
     written["sized"] = 0.into();
     let mut play = play.clone();
@@ -102,13 +101,19 @@ fn a_failed_compaction_leaves_the_history_byte_identical() {
     assert_eq!(play.written()["entries"], before["entries"]);
     assert_eq!(play.run.spent().pico, 15 * 7 + 3, "what it cost is booked");
     assert!(play.asks_model(), "the run goes on without");
+    let large = |id: &str| Event::Answered {
+        answer: super::play::answer(vec![call(id, "work", "{}")]),
+        stop: Stop::ToolUse,
+        open_call: false,
+        bill: bill(5000, 10, 0),
+    };
     // And it is tried again some turns later.
     for turn in 0.. {
         if !play.asks_model() {
             assert_eq!(turn, 5);
             break;
         }
-        play.put(answered(vec![call(&format!("z{turn}"), "work", "{}")], Stop::ToolUse));
+        play.put(large(&format!("z{turn}")));
         play.make(|call| (call.id.clone(), false));
     }
 }
@@ -135,11 +140,10 @@ fn a_second_summary_takes_the_place_of_the_first_and_keeps_all_that_was_said_las
     let [Entry::User { texts, .. }] = play.run.entries() else {
         panic!("{:?}", play.run.entries())
     };
-    assert_eq!(texts.len(), 1 + 3, "{texts:?}");
+    assert_eq!(texts.len(), 1 + 2, "{texts:?}");
     assert!(texts[0].contains("the second"));
     assert!(!texts.iter().any(|text| text.contains("the first")));
-    assert!(texts[1].contains("newest word"), "it was never answered: {texts:?}");
-    assert_eq!(texts[2..], ["one thing", "and another"]);
+    assert_eq!(texts[1..], ["one thing", "and another"]);
 }
 
 #[test]
@@ -227,7 +231,7 @@ async fn the_summary_reads_the_cache_and_each_compaction_breaks_it_once() {
     let mut setup = cached();
     setup.limits.turns = 24;
     setup.loop_threshold = 0;
-    setup.compact_at = 6_000;
+    setup.compact_at = 5_000;
     let plan = vec!["shell_ok"; 30].join(",");
     let post = site.post(&crew, setup, &format!("Work on. [[plan:{plan},end]]"));
     let agent = crew.work(post).await.unwrap();

@@ -61,7 +61,7 @@ pub fn shell() -> Arc<dyn Tool> {
             let command = input["command"].as_str().unwrap().to_owned();
             let text = match command.contains("nonexistent") {
                 true => Err(prefixgate::agent::tools::ToolError::failed("exit", "no such file")),
-                false => Ok(format!("output of {command}: {}", "line ".repeat(60))),
+                false => Ok(format!("output of {command}: {}", "line ".repeat(200))),
             };
             Box::pin(std::future::ready(text)) as BoxFuture<'static, ToolResult>
         },
