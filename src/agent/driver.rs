@@ -32,7 +32,7 @@ const NOT_MADE: &str = "not run: the run had come to an end before";
 const CANCELLED: &str = "cancelled by the user while it ran, outcome unknown";
 
 /// What a conversation is summed up with.
-const SUM_UP: &str = "Write a summary of the conversation so far, to go on from in its place. Keep: \
+pub(super) const SUM_UP: &str = "Write a summary of the conversation so far, to go on from in its place. Keep: \
 the task as it was given, what was decided and why, what was done (files, commands, their \
 outcomes), what is known and where it stands, what is left to do. Leave out what no longer \
 matters. Call no tool. Answer with the summary only.";
@@ -594,7 +594,7 @@ async fn pause(cancelled: &CancellationToken, wait: Duration) {
 }
 
 /// Doubles from attempt to attempt, less up to a quarter, so that clients do not come back together.
-fn backoff(attempts: u32) -> Duration {
+pub(super) fn backoff(attempts: u32) -> Duration {
     let full = FIRST_WAIT.saturating_mul(1 << attempts.saturating_sub(1).min(8));
     let full = full.min(LONGEST_WAIT);
     let mut random = [0u8; 1];

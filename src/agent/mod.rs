@@ -17,5 +17,7 @@ pub mod journal;
 pub mod machine;
 pub mod model;
 pub mod notice;
+#[cfg(feature = "restate")]
+pub mod restate;
 pub mod talk;
 pub mod tools;
