@@ -13,14 +13,23 @@ use tempfile::TempDir;
 
 use super::world::{IDEMPOTENT, MODEL, World, happened, main_of, resumed};
 
-const FIRST: &str = "Go. [[plan:tool=look+tool=charge+tool=send,tool=count,tool=charge,tool=look+tool=send+tool=count,tool=look,end]]";
-const SECOND: &str = "Go on. [[plan:tool=send+tool=look,tool=charge,end]]";
+const FIRST: &str = "Go. [[plan:tool=look+tool=charge+tool=send,tool=count,tool=charge,\
+    tool=look+tool=send+tool=count,tool=look,end]]";
+
+/// Long enough that what came before has to be summed up.
+fn second() -> String {
+    let words = "Now that all of this is done, please go on with what is left to do. ";
+    format!(
+        "{}[[plan:tool=send+tool=look,tool=charge,end]]",
+        words.repeat(10)
+    )
+}
 
 /// Lets the user say all that is left to say.
 async fn to_the_end(agent: &mut Agent, said: usize) {
     assert_eq!(agent.go().await.unwrap(), Outcome::EndTurn);
     if said < 2 {
-        agent.say(SECOND).unwrap();
+        agent.say(&second()).unwrap();
         assert_eq!(agent.go().await.unwrap(), Outcome::EndTurn);
     }
 }
@@ -82,7 +91,7 @@ async fn killed_after_every_event_it_ends_with_the_same_history() {
     let dir = tempfile::tempdir().unwrap();
     let journals = Directory::new(dir.path(), Fsync::Never);
     let mut setup = world.setup("r");
-    setup.compact_at = 2600;
+    setup.compact_at = 2920;
     let journal = journals.create("r", "main").unwrap();
     let mut agent = Agent::begin(world.parts(journal), setup, FIRST).unwrap();
     to_the_end(&mut agent, 1).await;
