@@ -47,7 +47,7 @@ pub struct Options {
     pub eager: bool,
     /// Turns between checkpoints.
     pub checkpoint_every: u32,
-    /// Headers of every request: lineage and trace for the gateway.
+    /// Headers of every request. Those of [`Listener::headers`] take their place.
     pub headers: Headers,
 }
 
@@ -171,25 +171,6 @@ impl Agent {
         &self.run
     }
 
-    /// Books what the agents of the run have used by their journals
-    /// ([`Journals::spent`](super::journal::Journals::spent)) and this one has not heard of: those
-    /// that were at work when the program was stopped had no chance to tell.
-    ///
-    /// # Errors
-    /// The journal cannot be written.
-    pub fn settle(&mut self, whole: &Spent) -> Result<(), JournalError> {
-        let spent = whole.beyond(self.run.spent());
-        if spent == Spent::default() {
-            return Ok(());
-        }
-        self.record(Event::Delegated {
-            call: String::new(),
-            spent: spent.clone(),
-        })?;
-        self.parts.budget.add(&spent);
-        Ok(())
-    }
-
     /// The user says something; what was ended goes on with it.
     ///
     /// # Errors
@@ -206,6 +187,10 @@ impl Agent {
     /// The journal cannot be written.
     pub fn switch(&mut self, endpoint: Arc<Endpoint>, model: &str) -> Result<(), JournalError> {
         let wire = endpoint.format.wire();
+        let dropped = endpoint.format.drops(self.run.entries(), model);
+        if dropped > 0 {
+            self.tell(Notice::ThinkingDropped(dropped));
+        }
         self.parts.endpoint = endpoint;
         self.record(Event::Switched {
             wire,
@@ -370,7 +355,10 @@ impl Agent {
             aside: aside.map(|aside| aside.text),
             max_tokens,
         });
-        let headers = self.parts.options.headers.clone();
+        let newest = self.parts.listener.headers(&self.run.setup().agent);
+        let mut headers = self.parts.options.headers.clone();
+        headers.retain(|(name, _)| newest.iter().all(|(newer, _)| newer != name));
+        headers.extend(newest);
         let cancelled = self.parts.cancelled.clone();
         let mut trouble = Ok(());
         let silent = aside.is_some();

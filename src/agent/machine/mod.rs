@@ -661,7 +661,7 @@ impl AgentRun {
             texts.extend(newest.unwrap_or_default().iter().cloned());
         }
         self.push(Vec::new(), texts);
-        self.entries.extend(kept);
+        self.entries.extend(kept.into_iter().map(without_thinking));
         self.summed_up = true;
         self.made_room = self.too_long;
         self.too_long = false;
@@ -674,4 +674,13 @@ impl AgentRun {
         };
         self.compact_from = self.turns + pause;
     }
+}
+
+/// An entry behind a summary. Providers bind reasoning to all that stood before it, and refuse it
+/// when that has changed.
+fn without_thinking(mut entry: Entry) -> Entry {
+    if let Entry::Assistant(answer) = &mut entry {
+        answer.blocks.retain(|block| block.kind != Kind::Thinking);
+    }
+    entry
 }

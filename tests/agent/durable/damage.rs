@@ -173,7 +173,7 @@ async fn what_was_said_is_for_its_owner_only() {
     let world = World::start();
     let dir = tempfile::tempdir().unwrap();
     let (_, main) = lines(dir.path(), &events(&world));
-    drop(Database::open(dir.path(), Fsync::Never).unwrap());
+    drop(Database::open(&dir.path().join("agent.db"), Fsync::Never).unwrap());
     let run = main.parent().unwrap();
     let database = dir.path().join("agent.db");
     for path in [&main, &main.with_extension("checkpoint"), run, &database] {
@@ -187,7 +187,7 @@ async fn rows_that_cannot_be_read_are_named() {
     let world = World::start();
     let events = events(&world);
     let dir = tempfile::tempdir().unwrap();
-    let journals = Database::open(dir.path(), Fsync::Never).unwrap();
+    let journals = Database::open(&dir.path().join("agent.db"), Fsync::Never).unwrap();
     fill(&journals, &events, 3);
     let raw = Connection::open(dir.path().join("agent.db")).unwrap();
     assert_whole(&journals, &events, "whole");
@@ -213,7 +213,7 @@ async fn rows_that_cannot_be_read_are_named() {
         assert!(path.ends_with("r/main"), "{path}");
     }
     raw.execute_batch("PRAGMA user_version = 9").unwrap();
-    let error = Database::open(dir.path(), Fsync::Never)
+    let error = Database::open(&dir.path().join("agent.db"), Fsync::Never)
         .unwrap_err()
         .to_string();
     assert!(error.contains("schema 9"), "{error}");
@@ -225,9 +225,9 @@ async fn rows_have_one_writer_even_without_locks() {
     let world = World::start();
     let events = events(&world);
     let dir = tempfile::tempdir().unwrap();
-    let journals = Database::open(dir.path(), Fsync::Never).unwrap();
+    let journals = Database::open(&dir.path().join("agent.db"), Fsync::Never).unwrap();
     fill(&journals, &events[..2], 0);
-    let other = Database::open(dir.path(), Fsync::Never).unwrap();
+    let other = Database::open(&dir.path().join("agent.db"), Fsync::Never).unwrap();
     let mut first = journals.open("r", "main").unwrap();
     assert!(matches!(
         other.open("r", "main"),

@@ -54,7 +54,7 @@ async fn a_fork_has_the_turns_up_to_there_and_leaves_the_original_alone() {
 async fn calls_of_a_fork_have_keys_of_their_own() {
     let world = World::start();
     let dir = tempfile::tempdir().unwrap();
-    let journals = Database::open(dir.path(), Fsync::Never).unwrap();
+    let journals = Database::open(&dir.path().join("agent.db"), Fsync::Never).unwrap();
     let entries = whole(&world, &journals).await;
     let original = world.made();
     assert_eq!(original.len(), 4);

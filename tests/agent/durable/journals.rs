@@ -39,7 +39,7 @@ fn case(name: &'static str) -> Case {
     let journals: Box<dyn Journals> = match name.split('-').next() {
         Some("memory") => Box::new(Scratch::default()),
         Some("lines") => Box::new(Directory::new(dir.path(), fsync)),
-        _ => Box::new(Database::open(dir.path(), fsync).unwrap()),
+        _ => Box::new(Database::open(&dir.path().join("agent.db"), fsync).unwrap()),
     };
     Case {
         name,
