@@ -13,7 +13,7 @@ use crate::it_support::upstream::{LAST_CHUNK, SSE_HEAD, Seen, Step, Upstream, ch
 pub struct Asked<'a> {
     /// The agent, by its header.
     pub agent: &'a str,
-    /// Requests of this agent before this one.
+    /// Requests of this agent before this one that were answered.
     pub turn: usize,
     /// The body.
     pub body: &'a Value,
@@ -69,20 +69,19 @@ impl Model {
         let upstream = Upstream::start(move |seen: &Seen, number| {
             let body = seen.json();
             let agent = seen.header("x-prefixgate-agent").unwrap_or("?").to_owned();
-            let turn = {
-                let mut counts = counts.lock().unwrap();
-                let count = counts.entry(agent.clone()).or_default();
-                *count += 1;
-                *count - 1
-            };
+            let turn = counts.lock().unwrap().get(&agent).copied().unwrap_or_default();
             let asked = Asked {
                 agent: &agent,
                 turn,
                 body: &body,
             };
-            match says(&asked) {
+            let says = says(&asked);
+            match says {
                 Says::Nothing => vec![Step::AwaitClose],
-                says => vec![Step::Write(stream(number, &body, &says))],
+                says => {
+                    *counts.lock().unwrap().entry(agent).or_default() += 1;
+                    vec![Step::Write(stream(number, &body, &says))]
+                }
             }
         })
         .await;
