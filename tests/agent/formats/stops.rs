@@ -51,8 +51,9 @@ async fn f15_every_stop_reason_has_a_defined_end() {
     check(messages(&[TEXT, CALL], refusal), refused, 1, 0).await;
     let refusal = r#"{"stop_reason":"refusal","stop_details":null}"#;
     check(messages(&[], refusal), Outcome::Refusal(None), 1, 0).await;
-    check(stopping(&[TEXT], "pause_turn"), end.clone(), 2, 0).await;
-    check(stopping(&[TEXT], "compaction"), end, 2, 0).await;
+    let asks = r#"{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}"#;
+    check(stopping(&[TEXT, asks], "pause_turn"), end.clone(), 2, 0).await;
+    check(stopping(&[TEXT, asks], "compaction"), end, 2, 0).await;
 }
 
 #[tokio::test]
