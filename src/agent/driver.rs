@@ -47,7 +47,7 @@ pub struct Options {
     pub eager: bool,
     /// Turns between checkpoints.
     pub checkpoint_every: u32,
-    /// Headers of every request: lineage and trace for the gateway.
+    /// Headers of every request. Those of [`Listener::headers`] take their place.
     pub headers: Headers,
 }
 
@@ -374,7 +374,10 @@ impl Agent {
             aside: aside.map(|aside| aside.text),
             max_tokens,
         });
-        let headers = self.parts.options.headers.clone();
+        let newest = self.parts.listener.headers(&self.run.setup().agent);
+        let mut headers = self.parts.options.headers.clone();
+        headers.retain(|(name, _)| newest.iter().all(|(newer, _)| newer != name));
+        headers.extend(newest);
         let cancelled = self.parts.cancelled.clone();
         let mut trouble = Ok(());
         let silent = aside.is_some();

@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::guard::loops::Policy;
 use crate::provider::dialect::Dialect;
 
+mod agent;
 mod error;
 pub mod file;
 mod guards;
@@ -26,6 +27,7 @@ mod tests;
 mod value;
 
 pub use crate::usage::PriceOverride;
+pub use agent::{Agent, AgentOptions, Pattern, SyncEvents};
 pub use error::{ConfigError, Problem};
 pub use guards::{Alerts, App, Apps, CapAction, Caps, Form, RedisDown, Reserve, Unpriced, Webhook};
 pub use options::{Environment, GuardOptions, Options, default_data_dir};
@@ -201,6 +203,8 @@ pub struct Config {
     pub capture: Capture,
     /// The user's own prices.
     pub prices: Vec<PriceOverride>,
+    /// What `prefixgate agent` works with.
+    pub agent: Agent,
     /// Records older than this many days are removed.
     pub retention_days: u32,
     /// The trace database is kept below this size by removing the oldest records.
@@ -272,6 +276,7 @@ impl Config {
             spool: Spool::default(),
             capture: Capture::default(),
             prices: Vec::new(),
+            agent: Agent::default(),
             retention_days: 90,
             retention_bytes: 2 << 30,
             record_queue: 65_536,

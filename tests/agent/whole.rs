@@ -1,1 +1,6 @@
 //! Whole runs: through the gateway, and at the command line.
+
+mod command;
+mod sixty;
+mod traced;
+mod world;

@@ -55,6 +55,30 @@ pub struct Setup {
     pub loop_threshold: u32,
 }
 
+impl Setup {
+    /// The outermost agent of a new run with this model, and with the defaults for all else. Tools
+    /// are filled in by the crew.
+    #[must_use]
+    pub fn new(wire: Wire, model: &str, system: &str) -> Self {
+        Self {
+            run: uuid::Uuid::now_v7().to_string(),
+            agent: crate::agent::journal::MAIN.to_owned(),
+            parent: None,
+            depth: 0,
+            wire,
+            model: model.to_owned(),
+            system: system.to_owned(),
+            tools: Vec::new(),
+            max_tokens: 8_192,
+            effort: None,
+            window: 200_000,
+            compact_at: 160_000,
+            limits: Limits::default(),
+            loop_threshold: 3,
+        }
+    }
+}
+
 /// What an answer cost.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bill {

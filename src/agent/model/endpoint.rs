@@ -3,9 +3,11 @@
 mod address;
 mod failure;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, LOCATION, USER_AGENT};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -16,13 +18,15 @@ use hyper::body::Incoming;
 pub use address::address;
 pub use failure::Failure;
 
-use super::{Assemble, Broken, Format, Piece, Whole};
+use super::{Assemble, Broken, Format, Piece, Whole, format_of};
 use crate::agent::machine::Bill;
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::provider::decode::Decoder as Undo;
 use crate::provider::reader::{Limits, Reader, Shape};
 use crate::provider::view::Ttl;
-use crate::proxy::upstream::{SendBody, UpstreamClient};
+use crate::provider::wire::Wire;
+use crate::proxy::upstream::{self, SendBody, UpstreamClient};
 use crate::sse;
 use crate::usage::PriceBook;
 
@@ -107,6 +111,27 @@ impl From<Broken> for Cut {
 }
 
 impl Endpoint {
+    /// An endpoint by its base URL, with a connection of its own and the bundled prices.
+    ///
+    /// # Errors
+    /// The price data or the compiled-in certificates are not usable.
+    pub fn new(wire: Wire, base: &str, key: &str) -> anyhow::Result<Self> {
+        let config = Config::embedded(PathBuf::new());
+        let provider = match wire {
+            Wire::Messages => "anthropic",
+            Wire::Chat | Wire::Responses => "openai",
+        };
+        Ok(Self {
+            format: format_of(wire).context("no such wire format")?,
+            base: base.to_owned(),
+            key: key.to_owned(),
+            client: upstream::clients(&config)?.pooled,
+            prices: Arc::new(PriceBook::new(&[])?),
+            provider: provider.to_owned(),
+            silence: config.idle_timeout,
+        })
+    }
+
     /// Sends a request and reads its answer; `on_piece` sees what comes, while it comes.
     ///
     /// # Errors
