@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::budget::Budget;
 use super::journal::{Journal, JournalError};
 use super::machine::{
-    AgentRun, Bill, Event, Happened, Outcome, Setup, Situation, Spent, Step, Stop, ToDo,
+    AgentRun, Event, Happened, Outcome, Setup, Situation, Spent, Step, Stop, ToDo,
 };
 use super::model::{Ask, Attempt, Endpoint, Failure, Headers, Piece, Reply};
 use super::notice::{Listener, Notice};
@@ -367,14 +367,9 @@ impl Agent {
                 trouble = self.piece(piece, eager);
             }
         };
-        let reply = tokio::select! {
-            reply = endpoint.ask(&model, body, &headers, &mut on_piece) => reply,
-            () = cancelled.cancelled() => Err(Attempt {
-                reason: "cancelled".to_owned(),
-                failure: Failure::Final,
-                bill: Bill::default(),
-            }),
-        };
+        let reply = endpoint
+            .ask_until(&model, body, &headers, &cancelled, &mut on_piece)
+            .await;
         trouble.map(|()| reply)
     }
 

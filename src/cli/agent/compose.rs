@@ -129,7 +129,7 @@ pub async fn compose(
     }
     let crew = Crew {
         endpoint: Arc::new(Endpoint {
-            format: format_of(settings.api).context("no such wire format")?,
+            format: format_of(settings.api),
             base: whom.base,
             key: whom.key,
             client,
