@@ -178,7 +178,10 @@ async fn f08_hung_calls_that_cannot_be_ended_do_not_grow_without_bound() {
     let log = logged.text();
     let line = "a call that was given up has ended; what it gave is dropped tool=\"block\"";
     assert!(log.contains(line), "{log}");
-    assert!(!log.contains("late"), "what it gave is nobody's business: {log}");
+    assert!(
+        !log.contains("late"),
+        "what it gave is nobody's business: {log}"
+    );
     assert_eq!(bad(&tools, "block", json!({})).await["kind"], "unavailable");
     drop(send);
 }
