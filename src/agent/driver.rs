@@ -13,25 +13,28 @@ use tokio_util::sync::CancellationToken;
 use super::budget::Budget;
 use super::journal::{Journal, JournalError};
 use super::machine::{
-    AgentRun, Bill, Event, Happened, Outcome, Setup, Situation, Spent, Step, Stop, ToDo,
+    AgentRun, Event, Happened, Outcome, Setup, Situation, Spent, Step, Stop, ToDo,
 };
 use super::model::{Ask, Attempt, Endpoint, Failure, Headers, Piece, Reply};
 use super::notice::{Listener, Notice};
 use super::talk::{CallResult, ToolCall};
-use super::tools::{Batch, Toolbox};
+use super::tools::{Batch, CANCEL_GRACE, Toolbox};
 use crate::clock::Clock;
 
 /// First and longest wait before another attempt.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(8);
+/// How long the results of cancelled calls are waited for.
+const PATIENCE: Duration = CANCEL_GRACE.saturating_add(Duration::from_millis(50));
 
 /// What a call is answered with of which nobody knows how far it came.
 pub const INTERRUPTED: &str = "interrupted, outcome unknown: the program was stopped while this \
                                ran. Look at what it has done before doing it again.";
+const NOT_MADE: &str = "not run: the run had come to an end before";
 const CANCELLED: &str = "cancelled by the user while it ran, outcome unknown";
 
 /// What a conversation is summed up with.
-const SUM_UP: &str = "Write a summary of the conversation so far, to go on from in its place. Keep: \
+pub(super) const SUM_UP: &str = "Write a summary of the conversation so far, to go on from in its place. Keep: \
 the task as it was given, what was decided and why, what was done (files, commands, their \
 outcomes), what is known and where it stands, what is left to do. Leave out what no longer \
 matters. Call no tool. Answer with the summary only.";
@@ -46,7 +49,7 @@ pub struct Options {
     pub eager: bool,
     /// Turns between checkpoints.
     pub checkpoint_every: u32,
-    /// Headers of every request: lineage and trace for the gateway.
+    /// Headers of every request. Those of [`Listener::headers`] take their place.
     pub headers: Headers,
 }
 
@@ -86,6 +89,14 @@ pub struct Parts {
     pub options: Options,
 }
 
+/// What is asked beside the conversation.
+#[derive(Debug, Clone, Copy)]
+struct Aside<'a> {
+    text: &'a str,
+    /// How many entries of the conversation stand before it.
+    upto: usize,
+}
+
 /// An agent at work.
 pub struct Agent {
     parts: Parts,
@@ -111,18 +122,39 @@ impl Agent {
         Ok(agent)
     }
 
-    /// A run that its journal brings back; `None` where the journal is empty.
+    /// A run that its journal brings back; `None` where the journal ends before the user has said
+    /// anything, so that nothing has been done and nothing is to do.
+    ///
+    /// Calls that had begun without an end are made again where their tool is idempotent, with the
+    /// same key; the others are answered with [`INTERRUPTED`].
     ///
     /// # Errors
     /// The journal cannot be read or written.
     pub fn resume(mut parts: Parts, resumed: Event) -> Result<Option<Self>, JournalError> {
-        let Some(run) = parts.journal.load()? else {
+        let run = parts.journal.load()?;
+        let Some(run) = run.filter(|run| !run.entries().is_empty()) else {
             return Ok(None);
         };
         parts.budget.add(run.spent());
+        Self::reopen(parts, run, resumed).map(Some)
+    }
+
+    /// A run that was read from the journal among `parts`, as it stands: to look at, or to ask
+    /// something beside it.
+    #[must_use]
+    pub fn held(parts: Parts, run: AgentRun) -> Self {
+        Self::with(parts, run)
+    }
+
+    /// Goes on with a run that was read from the journal among `parts`, and whose use is on the
+    /// books already.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub fn reopen(parts: Parts, run: AgentRun, resumed: Event) -> Result<Self, JournalError> {
         let mut agent = Self::with(parts, run);
         agent.record(resumed)?;
-        Ok(Some(agent))
+        Ok(agent)
     }
 
     fn with(parts: Parts, run: AgentRun) -> Self {
@@ -157,6 +189,10 @@ impl Agent {
     /// The journal cannot be written.
     pub fn switch(&mut self, endpoint: Arc<Endpoint>, model: &str) -> Result<(), JournalError> {
         let wire = endpoint.format.wire();
+        let dropped = endpoint.format.drops(self.run.entries(), model);
+        if dropped > 0 {
+            self.tell(Notice::ThinkingDropped(dropped));
+        }
         self.parts.endpoint = endpoint;
         self.record(Event::Switched {
             wire,
@@ -192,7 +228,7 @@ impl Agent {
         if self.run.outcome() != Some(&outcome) {
             self.record(Event::Ended(outcome.clone()))?;
         }
-        self.parts.journal.checkpoint(&self.run)?;
+        self.checkpoint();
         self.tell(Notice::Ended {
             outcome: &outcome,
             run: &self.run,
@@ -206,19 +242,16 @@ impl Agent {
             event,
         };
         self.parts.journal.append(&happened)?;
-        let mut new = Spent::default();
-        match &happened.event {
-            Event::Answered { bill, .. }
-            | Event::Abandoned { bill, .. }
-            | Event::Compacted { bill, .. }
-            | Event::CompactionFailed { bill, .. } => new.answer(&bill.usage, bill.pico),
-            Event::CallBegan { .. } => new.calls = 1,
-            // A sub-agent has booked its own.
-            _ => {}
-        }
-        self.parts.budget.add(&new);
+        self.parts.budget.add(&happened.event.spent());
         self.run.apply(&happened);
         Ok(())
+    }
+
+    fn checkpoint(&mut self) {
+        // The events are there all the same: a run does not end for this.
+        if let Err(error) = self.parts.journal.checkpoint(&self.run) {
+            tracing::warn!(%error, "no checkpoint was written");
+        }
     }
 
     fn tell(&self, notice: Notice<'_>) {
@@ -250,30 +283,84 @@ impl Agent {
                 })?;
                 let every = self.parts.options.checkpoint_every.max(1);
                 if self.run.turns().is_multiple_of(every) {
-                    self.parts.journal.checkpoint(&self.run)?;
+                    self.checkpoint();
+                }
+                if self.run.open_calls().next().is_none() {
+                    // What began of an answer that was not kept: nobody waits for it any more.
+                    self.batch = None;
+                    self.live.clear();
                 }
                 Ok(())
             }
-            Err(attempt) => self.failed(attempt).await,
+            Err(attempt) => self.failed(attempt, max_tokens).await,
         }
+    }
+
+    /// Asks the model something beside the conversation, by its next request with a text behind it:
+    /// all before that is read from the cache. The answer is kept ([`AgentRun::aside`]), and no part
+    /// of the conversation. `None` where the model gave no text. No cap but cancelling is looked at.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub async fn aside(&mut self, text: &str) -> Result<Option<String>, JournalError> {
+        let open: Vec<String> = self.run.open_calls().map(|call| call.id.clone()).collect();
+        for id in open {
+            // Every call needs its result before anything else is said.
+            self.answer(CallResult::failed(&id, NOT_MADE), Duration::ZERO)?;
+        }
+        let upto = self.run.entries().len();
+        let max_tokens = self.run.setup().max_tokens;
+        let options = self.parts.options.attempts;
+        for attempt in 1..=options {
+            if self.parts.cancelled.is_cancelled() {
+                break;
+            }
+            let aside = Aside { text, upto };
+            let failed = match self.ask(Some(aside), max_tokens, false).await? {
+                Ok(Reply { whole, bill }) => {
+                    let answer = whole.answer.text();
+                    self.record(Event::Aside {
+                        answer: answer.clone(),
+                        bill,
+                    })?;
+                    return Ok(Some(answer).filter(|answer| !answer.trim().is_empty()));
+                }
+                Err(failed) => failed,
+            };
+            let wait = match failed.failure {
+                Failure::Again(after) if attempt < options => {
+                    Some(after.unwrap_or_else(|| backoff(attempt)))
+                }
+                _ => None,
+            };
+            self.abandoned(&failed, wait)?;
+            let Some(wait) = wait else { break };
+            pause(&self.parts.cancelled, wait).await;
+        }
+        Ok(None)
     }
 
     /// Asks the model. The outer error is the journal's.
     async fn ask(
         &mut self,
-        aside: Option<&str>,
+        aside: Option<Aside<'_>>,
         max_tokens: u32,
         eager: bool,
     ) -> Result<Result<Reply, Attempt>, JournalError> {
         let endpoint = Arc::clone(&self.parts.endpoint);
         let model = self.run.setup().model.clone();
+        let entries = self.run.entries();
+        let upto = aside.map_or(entries.len(), |aside| aside.upto);
         let body = endpoint.format.request(&Ask {
             setup: self.run.setup(),
-            entries: self.run.entries(),
-            aside,
+            entries: entries.get(..upto).unwrap_or(entries),
+            aside: aside.map(|aside| aside.text),
             max_tokens,
         });
-        let headers = self.parts.options.headers.clone();
+        let newest = self.parts.listener.headers(&self.run.setup().agent);
+        let mut headers = self.parts.options.headers.clone();
+        headers.retain(|(name, _)| newest.iter().all(|(newer, _)| newer != name));
+        headers.extend(newest);
         let cancelled = self.parts.cancelled.clone();
         let mut trouble = Ok(());
         let silent = aside.is_some();
@@ -282,14 +369,9 @@ impl Agent {
                 trouble = self.piece(piece, eager);
             }
         };
-        let reply = tokio::select! {
-            reply = endpoint.ask(&model, body, &headers, &mut on_piece) => reply,
-            () = cancelled.cancelled() => Err(Attempt {
-                reason: "cancelled".to_owned(),
-                failure: Failure::Final,
-                bill: Bill::default(),
-            }),
-        };
+        let reply = endpoint
+            .ask_until(&model, body, &headers, &cancelled, &mut on_piece)
+            .await;
         trouble.map(|()| reply)
     }
 
@@ -298,7 +380,7 @@ impl Agent {
             Piece::Text(text) => self.tell(Notice::Text(&text)),
             Piece::Thinking => self.tell(Notice::Thinking),
             Piece::CallOpened(name) => self.tell(Notice::CallOpened(&name)),
-            Piece::Call(call) if eager && self.run.may_begin(&call) => {
+            Piece::Call(call) if eager && self.may_begin(&call) => {
                 let key = self.run.coming_key(&call.id);
                 self.start(call, key)?;
             }
@@ -307,7 +389,16 @@ impl Agent {
         Ok(())
     }
 
-    async fn failed(&mut self, attempt: Attempt) -> Result<(), JournalError> {
+    fn may_begin(&self, call: &ToolCall) -> bool {
+        let whole = self.parts.budget.spent();
+        let situation = Situation {
+            now_ms: self.parts.clock.utc_ms(),
+            whole_run: Some(&whole),
+        };
+        self.run.may_begin(call, situation)
+    }
+
+    async fn failed(&mut self, attempt: Attempt, max_tokens: u32) -> Result<(), JournalError> {
         let started = self.batch.take().is_some();
         self.live.clear();
         let wait = match attempt.failure {
@@ -316,6 +407,27 @@ impl Agent {
             }
             _ => None,
         };
+        self.abandoned(&attempt, wait)?;
+        if self.parts.cancelled.is_cancelled() {
+            return Ok(());
+        }
+        if let Some(wait) = wait {
+            pause(&self.parts.cancelled, wait).await;
+            return Ok(());
+        }
+        self.attempts = 0;
+        let raised = max_tokens > self.run.setup().max_tokens;
+        self.record(match attempt.failure {
+            Failure::TooLong => Event::TooLong,
+            // The model has no room for twice the limit.
+            Failure::Final if raised && attempt.reason.contains("_tokens") => {
+                Event::Ended(Outcome::Truncated)
+            }
+            _ => Event::Ended(Outcome::ProviderError(attempt.reason)),
+        })
+    }
+
+    fn abandoned(&mut self, attempt: &Attempt, wait: Option<Duration>) -> Result<(), JournalError> {
         self.tell(Notice::Reset {
             reason: &attempt.reason,
             bill: &attempt.bill,
@@ -323,22 +435,7 @@ impl Agent {
         });
         self.record(Event::Abandoned {
             reason: attempt.reason.clone(),
-            bill: attempt.bill,
-        })?;
-        if self.parts.cancelled.is_cancelled() {
-            return Ok(());
-        }
-        if let Some(wait) = wait {
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = self.parts.cancelled.cancelled() => {}
-            }
-            return Ok(());
-        }
-        self.attempts = 0;
-        self.record(match attempt.failure {
-            Failure::TooLong => Event::TooLong,
-            _ => Event::Ended(Outcome::ProviderError(attempt.reason)),
+            bill: attempt.bill.clone(),
         })
     }
 
@@ -348,7 +445,11 @@ impl Agent {
             tokens: self.run.size(),
         });
         let max_tokens = self.run.setup().max_tokens;
-        let answer = self.ask(Some(SUM_UP), max_tokens, false).await?;
+        let aside = Aside {
+            text: SUM_UP,
+            upto: self.run.to_sum_up(from).len(),
+        };
+        let answer = self.ask(Some(aside), max_tokens, false).await?;
         let (reason, bill) = match answer {
             Ok(Reply { whole, bill }) => {
                 let summary = whole.answer.text();
@@ -364,13 +465,18 @@ impl Agent {
                 }
                 ("the model gave no whole summary".to_owned(), bill)
             }
-            Err(attempt) if matches!(attempt.failure, Failure::Again(_)) => {
-                if self.attempts < self.parts.options.attempts {
-                    return self.failed(attempt).await;
+            // Not the compaction has failed: the next one starts anew.
+            Err(attempt) if self.parts.cancelled.is_cancelled() => {
+                self.attempts = 0;
+                return self.abandoned(&attempt, None);
+            }
+            Err(attempt) => {
+                let again = matches!(attempt.failure, Failure::Again(_));
+                if again && self.attempts < self.parts.options.attempts {
+                    return self.failed(attempt, max_tokens).await;
                 }
                 (attempt.reason, attempt.bill)
             }
-            Err(attempt) => (attempt.reason, attempt.bill),
         };
         self.attempts = 0;
         self.tell(Notice::Compacted(Err(&reason)));
@@ -413,10 +519,17 @@ impl Agent {
         }
         let mut exception = None;
         let cancelled = self.parts.cancelled.clone();
+        // Cancelled calls get a moment to end in order, and sub-agents to tell what they have used.
+        let patience = async move {
+            cancelled.cancelled().await;
+            tokio::time::sleep(PATIENCE).await;
+        };
+        tokio::pin!(patience);
         while let Some(batch) = self.batch.as_mut().filter(|_| !open.is_empty()) {
             let end = tokio::select! {
+                biased;
                 end = batch.next() => end,
-                () = cancelled.cancelled() => None,
+                () = &mut patience => None,
             };
             let Some(end) = end else { break };
             open.remove(&end.result.call);
@@ -426,6 +539,7 @@ impl Agent {
         }
         self.batch = None;
         self.live.clear();
+        self.book_delegated()?;
         let mut left: Vec<String> = open.into_iter().collect();
         left.sort_unstable();
         for id in left {
@@ -454,15 +568,25 @@ impl Agent {
                 .unwrap_or_else(PoisonError::into_inner);
             delegated.drain(..).collect()
         };
-        for (call, spent) in new {
+        for (call, spent) in new
+            .into_iter()
+            .filter(|(_, spent)| *spent != Spent::default())
+        {
             self.record(Event::Delegated { call, spent })?;
         }
         Ok(())
     }
 }
 
+async fn pause(cancelled: &CancellationToken, wait: Duration) {
+    tokio::select! {
+        () = tokio::time::sleep(wait) => {}
+        () = cancelled.cancelled() => {}
+    }
+}
+
 /// Doubles from attempt to attempt, less up to a quarter, so that clients do not come back together.
-fn backoff(attempts: u32) -> Duration {
+pub(super) fn backoff(attempts: u32) -> Duration {
     let full = FIRST_WAIT.saturating_mul(1 << attempts.saturating_sub(1).min(8));
     let full = full.min(LONGEST_WAIT);
     let mut random = [0u8; 1];

@@ -1,8 +1,10 @@
 //! What a run tells while it is under way: for terminals, traces, tests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::machine::{AgentRun, Bill, Outcome, Stop};
+use super::model::Headers;
 use super::talk::{CallResult, ToolCall};
 
 /// Something worth telling.
@@ -32,6 +34,9 @@ pub enum Notice<'a> {
         /// How long until the next attempt; `None` when there is none.
         wait: Option<Duration>,
     },
+    /// Another model goes on from here, which cannot read this many blocks of reasoning: they are not
+    /// sent to it.
+    ThinkingDropped(usize),
     /// The answer is whole.
     Answered {
         /// What it cost.
@@ -62,6 +67,22 @@ pub enum Notice<'a> {
     },
     /// It was, and what that cost; or why not.
     Compacted(Result<&'a Bill, &'a str>),
+    /// A plan was made; one with a number above 1 takes the place of one that failed.
+    Planned {
+        /// Its number, from 1.
+        number: u32,
+        /// What is to be done, step by step.
+        steps: &'a [String],
+    },
+    /// A step of a plan, or an attempt, was judged.
+    Judged {
+        /// It is done.
+        passed: bool,
+        /// What was found.
+        why: &'a str,
+    },
+    /// What the model says went wrong in an attempt; the next one is told.
+    Reflected(&'a str),
     /// The run has ended.
     Ended {
         /// How.
@@ -75,6 +96,12 @@ pub enum Notice<'a> {
 pub trait Listener: Send + Sync {
     /// Takes a notice of the agent of this name.
     fn notice(&self, agent: &str, notice: Notice<'_>);
+
+    /// Headers of the request that this agent is about to send: what it has last been told is that
+    /// the model is asked.
+    fn headers(&self, _agent: &str) -> Headers {
+        Headers::new()
+    }
 }
 
 /// Tells nobody.
@@ -83,4 +110,21 @@ pub struct Silent;
 
 impl Listener for Silent {
     fn notice(&self, _agent: &str, _notice: Notice<'_>) {}
+}
+
+/// Tells several, in their order.
+#[derive(Clone, Default)]
+pub struct Several(pub Vec<Arc<dyn Listener>>);
+
+impl Listener for Several {
+    fn notice(&self, agent: &str, notice: Notice<'_>) {
+        for listener in &self.0 {
+            listener.notice(agent, notice);
+        }
+    }
+
+    fn headers(&self, agent: &str) -> Headers {
+        let all = self.0.iter().flat_map(|listener| listener.headers(agent));
+        all.collect()
+    }
 }

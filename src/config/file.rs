@@ -88,8 +88,10 @@ macro_rules! section {
     };
 }
 
+mod agent;
 mod guards;
 mod stores;
+pub use agent::Agent;
 pub use guards::{Alerts, App, Caps, KeyCaps, Loops, RunCaps, UnnamedCaps, Webhook, named};
 pub use stores::{Capture, ClickHouse, Otlp, Spool};
 
@@ -313,6 +315,8 @@ pub struct File {
     pub tls: Tls,
     /// `[[price]]`
     pub prices: Vec<Entry<PriceEntry>>,
+    /// `[agent]`
+    pub agent: Agent,
 }
 
 /// Keys of `[upstream]` and of the sections in it.
@@ -335,7 +339,7 @@ const UPSTREAM_KEYS: &[&str] = &[
 ];
 
 /// Every section with its keys, as messages and the documentation test need them.
-pub const SECTIONS: [(&str, &[&str]); 19] = [
+pub const SECTIONS: [(&str, &[&str]); 20] = [
     ("server", Server::KEYS),
     ("timeouts", Timeouts::KEYS),
     ("upstream", UPSTREAM_KEYS),
@@ -355,6 +359,7 @@ pub const SECTIONS: [(&str, &[&str]); 19] = [
     ("metrics", Metrics::KEYS),
     ("tls", Tls::KEYS),
     ("price", PriceEntry::KEYS),
+    ("agent", Agent::KEYS),
 ];
 
 /// Every key with the head of the section that it stands in, `caps.run` or `upstream.NAME`.
@@ -478,6 +483,7 @@ impl File {
                 "spool" => self.spool = Spool::read(reader, section, table),
                 "capture" => self.capture = Capture::read(reader, section, table),
                 "metrics" => self.metrics = Metrics::read(reader, section, table),
+                "agent" => self.agent = Agent::read(reader, section, table),
                 _ => self.tls = Tls::read(reader, section, table),
             }
         }

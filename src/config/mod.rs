@@ -14,6 +14,7 @@ use crate::guard::loops::Policy;
 use crate::provider::dialect::{CacheOptions, Dialect};
 use crate::provider::view::Ttl;
 
+mod agent;
 mod error;
 pub mod file;
 mod guards;
@@ -27,6 +28,7 @@ mod tests;
 mod value;
 
 pub use crate::usage::PriceOverride;
+pub use agent::{Agent, AgentOptions, Pattern, SyncEvents};
 pub use error::{ConfigError, Problem};
 pub use guards::{Alerts, App, Apps, CapAction, Caps, Form, RedisDown, Reserve, Unpriced, Webhook};
 pub use options::{Environment, GuardOptions, Options, default_data_dir};
@@ -239,6 +241,8 @@ pub struct Config {
     pub capture: Capture,
     /// The user's own prices.
     pub prices: Vec<PriceOverride>,
+    /// What `prefixgate agent` works with.
+    pub agent: Agent,
     /// Records older than this many days are removed.
     pub retention_days: u32,
     /// The trace database is kept below this size by removing the oldest records.
@@ -315,6 +319,7 @@ impl Config {
             spool: Spool::default(),
             capture: Capture::default(),
             prices: Vec::new(),
+            agent: Agent::default(),
             retention_days: 90,
             retention_bytes: 2 << 30,
             record_queue: 65_536,

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use super::agent::AgentOptions;
+use super::file;
+
 /// The flags that every command that needs a configuration takes.
 ///
 /// Addresses, the URL and the policy are kept as text: they are read together with the rest of the
@@ -37,6 +40,9 @@ pub struct Options {
     /// Flags of `serve` and `run`.
     #[arg(skip)]
     pub guards: GuardOptions,
+    /// Flags of `agent`.
+    #[arg(skip)]
+    pub agent: AgentOptions,
 }
 
 /// The flags for caps and loops, of the commands that traffic goes through.
@@ -73,6 +79,9 @@ pub(super) const VARIABLES: [&str; 13] = [
     "PREFIXGATE_OTLP",
 ];
 
+/// What the variables of `[agent]` begin with; then comes the key in capitals.
+pub(super) const AGENT_PREFIX: &str = "PREFIXGATE_AGENT_";
+
 /// Not settings of the configuration, but not misspelt either: the log filter, and what
 /// `prefixgate run` sets for its command.
 const OTHERS: [&str; 3] = ["PREFIXGATE_LOG", "PREFIXGATE_URL", "PREFIXGATE_RUN"];
@@ -106,7 +115,13 @@ impl Environment {
     /// Variables with our prefix that mean nothing.
     pub(super) fn unknown(&self) -> impl Iterator<Item = &str> {
         let ours = |name: &&str| name.starts_with("PREFIXGATE_");
-        let known = |name: &&str| VARIABLES.contains(name) || OTHERS.contains(name);
+        // Those of the agent are named by its keys.
+        let agent = |name: &str| {
+            let key = name.strip_prefix(AGENT_PREFIX).map(str::to_lowercase);
+            key.is_some_and(|key| file::Agent::KEYS.contains(&key.as_str()))
+        };
+        let known =
+            move |name: &&str| VARIABLES.contains(name) || OTHERS.contains(name) || agent(name);
         self.0
             .keys()
             .map(String::as_str)

@@ -522,6 +522,7 @@ fn the_full_file_shows_every_setting() {
     add("metrics", &file.metrics.typed);
     add("tls", &file.tls.typed);
     add("price", &file.prices[0].section.typed);
+    add("agent", &file.agent.typed);
     let known: Vec<String> = SECTIONS
         .iter()
         .flat_map(|(section, keys)| keys.iter().map(move |key| format!("{section}.{key}")))

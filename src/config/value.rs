@@ -260,11 +260,13 @@ impl Value for Ttl {
     }
 }
 
+mod agent;
 mod guards;
 mod stores;
+pub use agent::{Api, List, Switch};
 pub use guards::{
-    Depth, Heads, Ladder, Levels, Limit, Money, Percent, RedisUrl, Status, Threshold, Wall,
-    WebhookUrl,
+    Depth, Heads, Ladder, Levels, Limit, Money, Percent, RedisUrl, Status, Threshold, Tokens,
+    Tries, Unbounded, Wall, WebhookUrl,
 };
 pub use stores::{ClickHouseUrl, Headers, Name, OtlpUrl, Pairs, Rules, Secret, Share};
 

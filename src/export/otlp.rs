@@ -51,6 +51,7 @@ use crate::proxy::upstream::UpstreamClient;
 use crate::trace::Entry;
 use crate::trace::metrics::OtlpStats;
 
+mod agents;
 mod attr;
 mod backends;
 mod meter;
@@ -61,6 +62,7 @@ mod span;
 mod tree;
 
 pub use crate::trace::ids::{Context, SpanId, TraceId, traceparent};
+pub use agents::{AgentExporter, Report};
 pub use backends::{BACKENDS, Backend};
 pub use meter::MAX_SERIES;
 pub use naming::{Naming, Provider};

@@ -14,6 +14,7 @@ mod target;
 use std::borrow::Cow;
 
 pub use newest::{Newest, Outcome, results};
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::failure::Content;
@@ -24,7 +25,7 @@ use crate::provider::view::{AnsweredCall, Block};
 const SEARCHED: usize = 65_536;
 
 /// Where the input of a call is found when somebody asks what it acts on.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) enum Target {
     /// In the body, from and to these bytes.
     In(u32, u32),
@@ -33,7 +34,7 @@ pub(super) enum Target {
 }
 
 /// A call, without its texts.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Call {
     /// Hash of the tool's name.
     pub tool: u64,

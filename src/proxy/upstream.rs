@@ -162,7 +162,11 @@ pub fn client_broke(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-fn tls(extra_ca: Option<&Path>) -> anyhow::Result<rustls::ClientConfig> {
+/// How connections are secured: the public roots, and those of the file.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn tls(extra_ca: Option<&Path>) -> anyhow::Result<rustls::ClientConfig> {
     let mut roots = RootCertStore::from_iter(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     if let Some(path) = extra_ca {
         let file = || {

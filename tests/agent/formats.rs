@@ -1,1 +1,9 @@
-//! Wire formats: requests, and answers however they come in.
+//! The wire formats and the endpoint.
+
+mod broken;
+mod endpoint;
+mod requests;
+mod sample;
+mod stops;
+mod streams;
+mod support;

@@ -3,5 +3,7 @@
 mod agents;
 mod durable;
 mod formats;
+#[path = "../it/support/mod.rs"]
+mod it_support;
 mod tools;
 mod whole;

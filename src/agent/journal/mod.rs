@@ -1,10 +1,68 @@
 //! What has happened to a run, on disk: it can be killed at any point and goes on from there.
+//!
+//! [`Journal`] is the journal of one agent, [`Journals`] those of many runs:
+//!
+//! | kind | where |
+//! |---|---|
+//! | [`Directory`] | `<data dir>/agent/<run>/<agent>.jsonl`, a line for each event; checkpoints beside it |
+//! | [`Database`] | one SQLite file |
+//! | [`Scratch`] | memory, for runs that need not outlive the process |
+//!
+//! The events are the truth. A checkpoint only saves reading all of them again, and one that is
+//! missing, damaged, of another version or of other events is as good as none.
 
+mod checkpoint;
+mod database;
+mod directory;
+mod fork;
 mod jsonl;
+mod lock;
+mod memory;
+mod summary;
 
-use super::machine::{AgentRun, Happened};
+use super::machine::{AgentRun, Event, Happened, Spent};
 
+pub use database::Database;
+pub use directory::Directory;
+pub use fork::fork;
 pub use jsonl::JsonLines;
+pub use memory::{InMemory, Scratch};
+pub use summary::{Listed, Summary};
+
+/// Name of the outermost agent of a run.
+pub const MAIN: &str = "main";
+
+/// Longest name of a run or an agent.
+const MAX_NAME: usize = 128;
+
+/// When events are forced onto the disk itself. A killed process loses nothing either way; this is
+/// about a machine that loses its power.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fsync {
+    /// Each event, before anything follows from it. No call is then ever made twice unseen.
+    #[default]
+    Always,
+    /// With each answer of the model. The calls of the newest one may be forgotten, and be made
+    /// again.
+    Turn,
+    /// When the system likes.
+    Never,
+}
+
+impl Fsync {
+    /// Whether this event is not to be lost, nor any before it.
+    const fn after(self, event: &Event) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Turn => !matches!(
+                event,
+                Event::CallBegan { .. } | Event::CallEnded { .. } | Event::Delegated { .. }
+            ),
+        }
+    }
+}
 
 /// Why a journal could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +75,14 @@ pub enum JournalError {
         /// What.
         source: std::io::Error,
     },
+    /// The database.
+    #[error("{path}: {source}")]
+    Sql {
+        /// Where.
+        path: String,
+        /// What.
+        source: rusqlite::Error,
+    },
     /// What is in it is no journal, or not one of this version.
     #[error("{path}, line {line}: {reason}")]
     Unreadable {
@@ -26,6 +92,28 @@ pub enum JournalError {
         line: usize,
         /// What.
         reason: String,
+    },
+    /// Another process, or another agent of this one, writes it.
+    #[error("{0}: the run is under way in another process")]
+    Busy(String),
+    /// There is none.
+    #[error("there is no run {0}")]
+    Missing(String),
+    /// There is one already.
+    #[error("{0} has begun already")]
+    Exists(String),
+    /// No name of a run or an agent: 1 to 128 letters, digits, `-`, `_`, `.`, the first no `.`.
+    #[error("{0:?} is no name of a run or an agent")]
+    Name(String),
+    /// A run cannot be forked there; why.
+    #[error("run {run} cannot be forked at turn {turn}: {reason}")]
+    Fork {
+        /// The run.
+        run: String,
+        /// Where it was to be forked.
+        turn: u32,
+        /// What stands against it.
+        reason: &'static str,
     },
 }
 
@@ -56,25 +144,102 @@ pub trait Journal: Send {
     fn events(&mut self) -> Result<Vec<Happened>, JournalError>;
 }
 
-/// A journal that keeps its events in memory only.
-#[derive(Debug, Default)]
-pub struct InMemory(Vec<Happened>);
+/// The journals of many runs, each with those of its agents. The agent of a run that began it is
+/// [`MAIN`]. A journal that is open for writing is nobody else's until it is dropped.
+pub trait Journals: Send + Sync {
+    /// Begins a journal.
+    ///
+    /// # Errors
+    /// There is one, or it cannot be written.
+    fn create(&self, run: &str, agent: &str) -> Result<Box<dyn Journal>, JournalError>;
 
-impl Journal for InMemory {
-    fn append(&mut self, happened: &Happened) -> Result<(), JournalError> {
-        self.0.push(happened.clone());
-        Ok(())
+    /// Opens a journal to go on with it.
+    ///
+    /// # Errors
+    /// There is none, it is under way elsewhere, or cannot be read or written.
+    fn open(&self, run: &str, agent: &str) -> Result<Box<dyn Journal>, JournalError>;
+
+    /// The events of a journal as they stand, without opening it.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    fn events(&self, run: &str, agent: &str) -> Result<Vec<Happened>, JournalError>;
+
+    /// What there is to say about a run, without opening it.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    fn summary(&self, run: &str) -> Result<Summary, JournalError>;
+
+    /// The agents of a run, [`MAIN`] first.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn agents(&self, run: &str) -> Result<Vec<String>, JournalError>;
+
+    /// Ids of all runs, in no order.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn runs(&self) -> Result<Vec<String>, JournalError>;
+
+    /// What all agents of a run have used.
+    ///
+    /// # Errors
+    /// A journal cannot be read.
+    fn spent(&self, run: &str) -> Result<Spent, JournalError> {
+        let mut spent = Spent::default();
+        for agent in self.agents(run)? {
+            for happened in self.events(run, &agent)? {
+                spent.add(&happened.event.spent());
+            }
+        }
+        Ok(spent)
     }
 
-    fn checkpoint(&mut self, _run: &AgentRun) -> Result<(), JournalError> {
-        Ok(())
+    /// All runs, those that were last at work first. One that cannot be read is listed as such.
+    ///
+    /// # Errors
+    /// The ids of the runs cannot be read.
+    fn list(&self) -> Result<Vec<Listed>, JournalError> {
+        Ok(summary::listed(self.runs()?, |run| self.summary(run)))
     }
+}
 
-    fn load(&mut self) -> Result<Option<AgentRun>, JournalError> {
-        Ok(AgentRun::fold(&self.0))
+/// Refuses names that could leave the directory, or that no file system takes.
+fn named<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<(), JournalError> {
+    for name in names {
+        let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let whole = !name.is_empty() && name.len() <= MAX_NAME && name.chars().all(good);
+        if !whole || name.starts_with('.') {
+            return Err(JournalError::Name(name.to_owned()));
+        }
     }
+    Ok(())
+}
 
-    fn events(&mut self) -> Result<Vec<Happened>, JournalError> {
-        Ok(self.0.clone())
+/// Sorts agents as [`Journals::agents`] promises.
+fn main_first(mut agents: Vec<String>) -> Vec<String> {
+    agents.sort_unstable_by(|a, b| (a != MAIN, a).cmp(&(b != MAIN, b)));
+    agents
+}
+
+/// Goes on from a checkpoint, or from the start, with the events after it.
+fn go_on(
+    run: Option<AgentRun>,
+    events: impl Iterator<Item = Result<Happened, JournalError>>,
+    no_beginning: impl FnOnce() -> JournalError,
+) -> Result<Option<AgentRun>, JournalError> {
+    let mut events = events;
+    let mut run = match run {
+        Some(run) => run,
+        None => match events.next().transpose()? {
+            None => return Ok(None),
+            Some(first) => AgentRun::fold([&first]).ok_or_else(no_beginning)?,
+        },
+    };
+    for happened in events {
+        run.apply(&happened?);
     }
+    Ok(Some(run))
 }

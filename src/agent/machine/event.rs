@@ -55,6 +55,30 @@ pub struct Setup {
     pub loop_threshold: u32,
 }
 
+impl Setup {
+    /// The outermost agent of a new run with this model, and with the defaults for all else. Tools
+    /// are filled in by the crew.
+    #[must_use]
+    pub fn new(wire: Wire, model: &str, system: &str) -> Self {
+        Self {
+            run: uuid::Uuid::now_v7().to_string(),
+            agent: crate::agent::journal::MAIN.to_owned(),
+            parent: None,
+            depth: 0,
+            wire,
+            model: model.to_owned(),
+            system: system.to_owned(),
+            tools: Vec::new(),
+            max_tokens: 8_192,
+            effort: None,
+            window: 200_000,
+            compact_at: 160_000,
+            limits: Limits::default(),
+            loop_threshold: 3,
+        }
+    }
+}
+
 /// What an answer cost.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bill {
@@ -131,6 +155,13 @@ pub enum Event {
         /// What it cost all the same.
         bill: Bill,
     },
+    /// The model was asked something beside the conversation, which that is no part of.
+    Aside {
+        /// What it said.
+        answer: String,
+        /// What that cost.
+        bill: Bill,
+    },
     /// The run has ended, for now.
     Ended(Outcome),
     /// It goes on, after an end or a crash.
@@ -139,6 +170,13 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limits: Option<Limits>,
     },
+    /// All before this was copied from another run.
+    Forked {
+        /// That run.
+        run: String,
+        /// The last turn that was copied.
+        turn: u32,
+    },
     /// From now on another model is asked.
     Switched {
         /// Its format.
@@ -146,6 +184,24 @@ pub enum Event {
         /// The model.
         model: String,
     },
+}
+
+impl Event {
+    /// What it adds to the books of the run. What a sub-agent used is in its own events.
+    #[must_use]
+    pub fn spent(&self) -> Spent {
+        let mut spent = Spent::default();
+        match self {
+            Self::Answered { bill, .. }
+            | Self::Abandoned { bill, .. }
+            | Self::Compacted { bill, .. }
+            | Self::CompactionFailed { bill, .. }
+            | Self::Aside { bill, .. } => spent.answer(&bill.usage, bill.pico),
+            Self::CallBegan { .. } => spent.calls = 1,
+            _ => {}
+        }
+        spent
+    }
 }
 
 /// An event with its time.

@@ -15,16 +15,20 @@
 //! | context window | the answer is dropped, the conversation compacted, once; then the run ends |
 //! | a word unknown here | as tool use if it made calls; else the run ends as `unknown_stop` |
 //!
-//! An answer without any block is left out of the conversation; what the user says next joins the
-//! turn before it, so that speakers alternate.
+//! An answer without any block is left out of the conversation, and ends the run unless it only
+//! paused; what the user says next joins the turn before it, so that speakers alternate.
+//!
+//! A conversation is compacted when it has grown to a size, or does not fit: a summary takes the
+//! place of what is older than a cut ([`cut`]). The summary is asked for by the run's own next
+//! request with a text behind it, so that it reads the cache; only where nothing would fit behind
+//! the conversation, what is kept is left out of that request ([`AgentRun::to_sum_up`]). What the
+//! user said last stays as it was said. A failed compaction changes nothing but the books.
 
 mod event;
 mod limits;
 mod outcome;
 mod repetition;
 mod size;
-#[cfg(test)]
-mod tests;
 
 use serde::{Deserialize, Serialize};
 
@@ -34,13 +38,25 @@ pub use outcome::{Outcome, Stop};
 use repetition::{Repetition, Verdict};
 pub use size::{cut, estimate};
 
-use super::talk::{Answer, CallResult, Entry, ToolCall};
+use super::talk::{Answer, CallResult, Entry, Kind, ToolCall};
 
-/// Turns after a failed compaction before the next is tried.
+/// Turns after a compaction that failed, or helped nothing, before the next is tried.
 const COMPACTION_PAUSE: u32 = 5;
+
+/// What stands before a summary.
+const SUMMED_UP: &str = "The conversation so far was summed up to make room.";
 
 /// What a call that was never made is answered with.
 const NOT_RUN: &str = "not run: the answer that asked for it was cut off";
+/// ... and what one is that the user has cancelled before it began.
+const CALLED_OFF: &str = "not run: cancelled by the user";
+
+/// Said where a paused answer cannot be continued, because another model is asked from now on.
+const GO_ON: &str = "Go on.";
+
+/// What the model is told of calls whose answer broke off after they had begun.
+const BROKE_OFF: &str = "[An answer broke off while it was coming in. These calls of it had begun \
+                         already; look at what they have done before doing it again.]";
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +127,11 @@ pub struct AgentRun {
     made_room: bool,
     /// No compaction before this turn.
     compact_from: u32,
+    /// The first text of the conversation is a summary.
+    summed_up: bool,
+    /// The newest answer to what was asked beside the conversation.
+    #[serde(default)]
+    aside: Option<String>,
     /// Tokens of the conversation up to `sized`, as the provider counted them.
     size: Option<u64>,
     sized: usize,
@@ -138,6 +159,8 @@ impl AgentRun {
             too_long: false,
             made_room: false,
             compact_from: 0,
+            summed_up: false,
+            aside: None,
             size: None,
             sized: 0,
             outcome: None,
@@ -191,6 +214,12 @@ impl AgentRun {
         self.outcome.as_ref()
     }
 
+    /// Every call that has begun or is to be made has its result.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.open_calls().next().is_none() && self.early.is_empty()
+    }
+
     /// The text of the newest answer.
     #[must_use]
     pub fn answer(&self) -> Option<String> {
@@ -200,9 +229,40 @@ impl AgentRun {
         })
     }
 
+    /// The newest answer to what was asked beside the conversation ([`Event::Aside`]).
+    #[must_use]
+    pub fn aside(&self) -> Option<&str> {
+        self.aside.as_deref()
+    }
+
+    /// Calls that have no result yet.
+    pub fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
+        let open = self
+            .pending
+            .iter()
+            .filter(|pending| pending.result.is_none());
+        open.map(|pending| &pending.call)
+    }
+
+    /// The part of the conversation over which the summary of a compaction is asked for: all of it,
+    /// so that the request reads what the one before has cached; without what is kept where the
+    /// conversation does not fit as it is.
+    #[must_use]
+    pub fn to_sum_up(&self, from: usize) -> &[Entry] {
+        let end = if self.too_long {
+            from
+        } else {
+            self.entries.len()
+        };
+        self.entries.get(..end).unwrap_or_default()
+    }
+
     /// Time at work up to now, in milliseconds.
     #[must_use]
     pub fn worked_ms(&self, now_ms: i64) -> u64 {
+        if self.outcome.is_some() {
+            return self.worked_ms;
+        }
         let since = u64::try_from(now_ms.saturating_sub(self.since_ms)).unwrap_or(0);
         self.worked_ms.saturating_add(since)
     }
@@ -237,10 +297,16 @@ impl AgentRun {
         format!("{run}/{agent}/{}/{call}", self.turns + 1)
     }
 
-    /// Whether a call of the answer that is still coming in may begin.
+    /// Whether a call of the answer that is still coming in may begin. Under a cap on calls none
+    /// may: a batch is made whole or not at all, and its size is not known yet.
     #[must_use]
-    pub fn may_begin(&self, call: &ToolCall) -> bool {
+    pub fn may_begin(&self, call: &ToolCall, situation: Situation<'_>) -> bool {
+        let spent = situation.whole_run.unwrap_or(&self.spent);
+        let worked = self.worked_ms(situation.now_ms);
+        let limits = &self.setup.limits;
         self.repetition.refusal(call).is_none()
+            && limits.calls.is_none()
+            && limits.before_tools(1, spent, worked).is_none()
     }
 
     /// What is to be done next. Asking changes nothing.
@@ -269,8 +335,7 @@ impl AgentRun {
                 None => Step::CallTools(todo),
             };
         }
-        let asked = matches!(self.entries.last(), Some(Entry::User { .. }));
-        if !asked && !self.paused {
+        if !self.can_go_on() {
             return Step::Done(Outcome::EndTurn);
         }
         if let Some(outcome) = limits.before_model(self.turns, spent, worked) {
@@ -294,13 +359,31 @@ impl AgentRun {
         if self.paused || !(due || self.too_long) {
             return None;
         }
-        let from = cut(&self.entries, self.setup.compact_at);
+        // The provider may have less room than was thought.
+        let full = match self.too_long {
+            true => self.size().min(self.setup.compact_at),
+            false => self.setup.compact_at,
+        };
+        let mut from = cut(&self.entries, full);
+        if self.too_long && from == self.entries.len() {
+            // What is too large may be the newest turn: it has to stay out of the request.
+            let answer = |entry: &Entry| matches!(entry, Entry::Assistant(_));
+            from = self.entries.iter().rposition(answer)?;
+        }
         // The summary of nothing but the first turn would be as long as that.
         (from > 1).then_some(from)
     }
 
     /// Takes what happened.
     pub fn apply(&mut self, happened: &Happened) {
+        let at_ms = happened.at_ms;
+        // A crash has no last event: time at work is known up to the newest one.
+        if matches!(happened.event, Event::Resumed { .. } | Event::Forked { .. }) {
+            self.since_ms = at_ms;
+        } else {
+            self.worked_ms = self.worked_ms(at_ms);
+            self.since_ms = self.since_ms.max(at_ms);
+        }
         match &happened.event {
             Event::Began(_) => {}
             Event::Said { text } => self.said(text),
@@ -316,7 +399,7 @@ impl AgentRun {
             }
             Event::Abandoned { bill, .. } => {
                 self.spent.answer(&bill.usage, bill.pico);
-                self.early.clear();
+                self.remember();
             }
             Event::TooLong => self.need_room(),
             Event::CallBegan { call, .. } => self.began(call),
@@ -337,15 +420,17 @@ impl AgentRun {
                     self.outcome = Some(Outcome::ContextWindow);
                 }
             }
-            Event::Ended(outcome) => {
-                self.worked_ms = self.worked_ms(happened.at_ms);
-                self.since_ms = happened.at_ms;
-                self.outcome = Some(outcome.clone());
+            Event::Aside { answer, bill } => {
+                self.spent.answer(&bill.usage, bill.pico);
+                self.aside = Some(answer.clone());
             }
+            Event::Ended(outcome) => self.outcome = Some(outcome.clone()),
+            Event::Forked { .. } => {}
             Event::Resumed { limits } => {
-                self.since_ms = happened.at_ms;
-                self.outcome = None;
-                self.early.clear();
+                self.remember();
+                if self.can_go_on() {
+                    self.outcome = None;
+                }
                 if let Some(limits) = limits {
                     self.setup.limits = limits.clone();
                 }
@@ -355,22 +440,53 @@ impl AgentRun {
                 self.setup.model.clone_from(model);
                 self.size = None;
                 self.sized = 0;
+                if std::mem::take(&mut self.paused) {
+                    self.push(Vec::new(), vec![GO_ON.to_owned()]);
+                }
             }
         }
-        // A crash has no last event: time at work is known up to the newest one.
-        if self.outcome.is_none() && happened.at_ms > self.since_ms {
-            self.worked_ms = self.worked_ms(happened.at_ms);
-            self.since_ms = happened.at_ms;
+    }
+
+    /// Whether anything is left to do without a new word of the user.
+    fn can_go_on(&self) -> bool {
+        let asked = matches!(self.entries.last(), Some(Entry::User { .. }));
+        asked || self.paused || !self.pending.is_empty()
+    }
+
+    /// Calls began while their answer was still coming in, and it never became whole: they are no
+    /// part of the conversation, but what they did is done. The model is told, so that it does not
+    /// do it once more.
+    fn remember(&mut self) {
+        let early = std::mem::take(&mut self.early);
+        if early.is_empty() {
+            return;
         }
+        let told = early.iter().map(|Pending { call, result, .. }| {
+            let end = match result {
+                Some(result) if result.is_error => format!("failed: {}", result.text),
+                Some(result) => format!("result: {}", result.text),
+                None => "outcome unknown".to_owned(),
+            };
+            format!("\n- {} {}: {end}", call.name, call.input)
+        });
+        let told: String = told.collect();
+        self.push(Vec::new(), vec![format!("{BROKE_OFF}{told}")]);
     }
 
     fn said(&mut self, text: &str) {
         if text.trim().is_empty() {
             return;
         }
-        self.outcome = None;
+        let outcome = self.outcome.take();
         self.paused = false;
         self.repetition.heard();
+        if outcome == Some(Outcome::Cancelled) {
+            let not_begun = |p: &&mut Pending| !p.begun && p.result.is_none();
+            for pending in self.pending.iter_mut().filter(not_begun) {
+                pending.result = Some(CallResult::failed(&pending.call.id, CALLED_OFF));
+            }
+            self.close();
+        }
         if self.pending.is_empty() {
             self.push(Vec::new(), vec![text.to_owned()]);
         } else {
@@ -394,34 +510,38 @@ impl AgentRun {
     }
 
     fn answered(&mut self, answer: &Answer, stop: &Stop, open_call: bool, bill: &Bill) {
-        let early = std::mem::take(&mut self.early);
         self.paused = false;
         match stop {
             Stop::Refusal(category) => {
                 self.outcome = Some(Outcome::Refusal(category.clone()));
-                return;
+                return self.remember();
             }
-            Stop::ContextWindow => return self.need_room(),
+            Stop::ContextWindow => {
+                self.remember();
+                return self.need_room();
+            }
             Stop::MaxTokens if open_call || answer.text().trim().is_empty() => {
                 if self.raised {
                     self.outcome = Some(Outcome::Truncated);
                 }
                 self.raised = true;
-                return;
+                return self.remember();
             }
             _ => {}
         }
+        let early = std::mem::take(&mut self.early);
         self.raised = false;
         self.made_room = false;
         let calls: Vec<ToolCall> = answer.calls().cloned().collect();
-        self.keep(answer, bill);
+        let kept = self.keep(answer, bill);
         for call in calls {
             let known = early.iter().find(|early| early.call.id == call.id);
             let refusal = self.repetition.refusal(&call);
-            let result = match (stop, refusal) {
-                (Stop::MaxTokens, _) => Some(CallResult::failed(&call.id, NOT_RUN)),
-                (_, Some(text)) => Some(CallResult::failed(&call.id, &text)),
-                _ => known.and_then(|known| known.result.clone()),
+            let result = match (known, stop, refusal) {
+                (Some(known), ..) => known.result.clone(),
+                (None, Stop::MaxTokens, _) => Some(CallResult::failed(&call.id, NOT_RUN)),
+                (None, _, Some(text)) => Some(CallResult::failed(&call.id, &text)),
+                (None, _, None) => None,
             };
             self.pending.push(Pending {
                 begun: known.is_some(),
@@ -435,20 +555,28 @@ impl AgentRun {
             Stop::Unknown(word) if self.pending.is_empty() => {
                 self.outcome = Some(Outcome::UnknownStop(word.clone()));
             }
+            // The conversation does not show that the model has said its last.
+            _ if !kept => self.outcome = Some(Outcome::EndTurn),
             _ => {}
         }
         self.close();
     }
 
-    /// Puts an answer into the conversation. One that continues a paused one joins it.
-    fn keep(&mut self, answer: &Answer, bill: &Bill) {
+    /// Puts an answer into the conversation. One that continues a paused one joins it. Whether there
+    /// was anything to keep.
+    fn keep(&mut self, answer: &Answer, bill: &Bill) -> bool {
+        let mut answer = answer.clone();
+        // No assembler leaves an empty text, but a journal may come from anywhere.
+        answer
+            .blocks
+            .retain(|block| !matches!(&block.kind, Kind::Text(text) if text.trim().is_empty()));
         if answer.blocks.is_empty() {
-            return;
+            return false;
         }
         if let Some(Entry::Assistant(before)) = self.entries.last_mut() {
-            before.blocks.extend(answer.blocks.iter().cloned());
+            before.blocks.append(&mut answer.blocks);
         } else {
-            self.entries.push(Entry::Assistant(answer.clone()));
+            self.entries.push(Entry::Assistant(answer));
         }
         let usage = &bill.usage;
         let prompt = usage.prompt().or(usage.uncached);
@@ -456,6 +584,7 @@ impl AgentRun {
             self.size = Some(prompt.saturating_add(output));
             self.sized = self.entries.len();
         }
+        true
     }
 
     fn began(&mut self, call: &ToolCall) {
@@ -477,7 +606,11 @@ impl AgentRun {
         let open = all.find(|p| p.call.id == result.call && p.result.is_none());
         // A result that comes late, behind a time limit, has no place any more.
         if let Some(open) = open {
-            open.result = Some(result.clone());
+            open.result = Some(CallResult::new(
+                &result.call,
+                result.text.clone(),
+                result.is_error,
+            ));
             self.close();
         }
     }
@@ -492,11 +625,14 @@ impl AgentRun {
             .filter_map(|pending| Some((pending.call, pending.result?)))
             .unzip();
         let threshold = self.setup.loop_threshold;
-        match self.repetition.round(threshold, &calls, &results) {
+        match self
+            .repetition
+            .round(threshold, &self.entries, &calls, &results)
+        {
             Verdict::Fine => {}
-            Verdict::Tell(text) => {
-                if let Some(last) = results.last_mut() {
-                    last.text = format!("{}\n{text}", last.text);
+            Verdict::Tell { call, text } => {
+                if let Some(result) = results.get_mut(call) {
+                    result.text = format!("{}\n{text}", result.text);
                 }
             }
             Verdict::End(tools) => self.outcome = Some(Outcome::LoopDetected(tools)),
@@ -514,26 +650,42 @@ impl AgentRun {
 
     fn compacted(&mut self, summary: &str, from: usize) {
         let kept = self.entries.split_off(from.min(self.entries.len()));
-        // What the user said last is not left to a summary.
-        let text_of = |entry: &Entry| match entry {
-            Entry::User { texts, .. } => texts.last().cloned(),
-            Entry::Assistant(_) => None,
-        };
         let dropped = std::mem::take(&mut self.entries);
-        let newest = match kept.iter().any(|entry| text_of(entry).is_some()) {
-            true => None,
-            false => dropped.iter().rev().find_map(text_of),
-        };
-        let mut texts = vec![format!(
-            "The conversation so far was summed up to make room.\n\n<summary>\n{summary}\n</summary>"
-        )];
-        texts.extend(newest);
+        // What the user said last is not left to a summary; an earlier summary is.
+        let newest = dropped.iter().enumerate().rev().find_map(|(at, entry)| {
+            let texts = match entry {
+                Entry::User { texts, .. } => texts.as_slice(),
+                Entry::Assistant(_) => &[],
+            };
+            let summary = usize::from(at == 0 && self.summed_up);
+            texts.get(summary..).filter(|said| !said.is_empty())
+        });
+        let said = |entry: &Entry| matches!(entry, Entry::User { texts, .. } if !texts.is_empty());
+        let mut texts = vec![format!("{SUMMED_UP}\n\n<summary>\n{summary}\n</summary>")];
+        if !kept.iter().any(said) {
+            texts.extend(newest.unwrap_or_default().iter().cloned());
+        }
         self.push(Vec::new(), texts);
-        self.entries.extend(kept);
+        self.entries.extend(kept.into_iter().map(without_thinking));
+        self.summed_up = true;
         self.made_room = self.too_long;
         self.too_long = false;
-        self.compact_from = self.turns + 1;
         self.size = None;
         self.sized = 0;
+        // A conversation that stays as large is not summed up again and again.
+        let pause = match self.size() < self.setup.compact_at {
+            true => 1,
+            false => COMPACTION_PAUSE,
+        };
+        self.compact_from = self.turns + pause;
     }
+}
+
+/// An entry behind a summary. Providers bind reasoning to all that stood before it, and refuse it
+/// when that has changed.
+fn without_thinking(mut entry: Entry) -> Entry {
+    if let Entry::Assistant(answer) = &mut entry {
+        answer.blocks.retain(|block| block.kind != Kind::Thinking);
+    }
+    entry
 }

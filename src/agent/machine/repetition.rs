@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::talk::{CallResult, ToolCall};
+use crate::agent::talk::{CallResult, Entry, ToolCall};
 use crate::guard::loops::{self, Action, Detector, History, Memo, Policy, Rule};
 use crate::provider::view::AnsweredCall;
 use crate::provider::wire::Wire;
@@ -17,18 +17,22 @@ const MAX_REFUSED_TURNS: u32 = 3;
 pub enum Verdict {
     /// Nothing new.
     Fine,
-    /// The model is to be told this.
-    Tell(String),
+    /// The model is to be told this in a result.
+    Tell {
+        /// Index of the call.
+        call: usize,
+        /// What.
+        text: String,
+    },
     /// The run is to end; the tools in the loop.
     End(Vec<String>),
 }
 
-/// The memory of a run. What it knows follows from the conversation, so that only the refusals are
-/// kept in a checkpoint.
+/// The memory of a run.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Repetition {
-    #[serde(skip)]
     history: History,
+    /// It saves work and decides nothing, so that a checkpoint goes without it.
     #[serde(skip)]
     memo: Memo,
     /// Calls that are refused until another call brings something new.
@@ -85,14 +89,27 @@ impl Repetition {
         *self = Self::default();
     }
 
-    /// Takes a round of calls with their results, in the order of the calls.
-    pub fn round(&mut self, threshold: u32, calls: &[ToolCall], results: &[CallResult]) -> Verdict {
+    /// Takes a round of calls with their results, in the order of the calls. `past` is the
+    /// conversation up to and with the answer that made them.
+    pub fn round(
+        &mut self,
+        threshold: u32,
+        past: &[Entry],
+        calls: &[ToolCall],
+        results: &[CallResult],
+    ) -> Verdict {
         if threshold == 0 || calls.is_empty() {
             return Verdict::Fine;
         }
-        let refused = calls.iter().any(|call| self.refusal(call).is_some());
-        let seen = self.look(threshold, calls, results);
-        if refused {
+        // A refusal is the loop's own word, not an outcome: only calls that were made are looked at.
+        let all = calls.iter().cloned().zip(results.iter().cloned());
+        let (made, came): (Vec<_>, Vec<_>) =
+            all.filter(|(call, _)| self.refusal(call).is_none()).unzip();
+        let seen = match made.is_empty() {
+            true => loops::Seen::default(),
+            false => self.look(threshold, &made, &came),
+        };
+        if made.len() < calls.len() {
             self.tries += 1;
             if self.tries >= MAX_REFUSED_TURNS {
                 return Verdict::End(names(&self.refused));
@@ -102,32 +119,32 @@ impl Repetition {
         self.tries = 0;
         let Some(worst) = seen.findings.first() else {
             // What was refused may be tried again once something else has moved on.
-            if results.iter().any(|result| !result.is_error) {
+            let mut ends = made.iter().zip(&came);
+            if !self.refused.is_empty() && ends.any(|(call, end)| is_new(past, call, end)) {
                 self.refused.clear();
             }
             return Verdict::Fine;
         };
-        match Action::from_word(&worst.action) {
-            Some(Action::Answer) => Verdict::End(worst.tools.clone()),
+        let tools = worst.tools.join(", ");
+        let count = worst.count;
+        let text = match Action::from_word(&worst.action) {
+            Some(Action::Answer) => return Verdict::End(worst.tools.clone()),
             Some(Action::Block) if worst.fresh => {
-                for call in calls.iter().filter(|call| worst.tools.contains(&call.name)) {
-                    self.refused.push(call.clone());
-                }
-                Verdict::Tell(format!(
-                    "[{} has now been repeated {} times with the same outcome. The same call will \
-                     not be run again.]",
-                    worst.tools.join(", "),
-                    worst.count
-                ))
+                self.refused = members(past, &worst.tools, worst.period);
+                format!(
+                    "[{tools} repeated {count} times with the same outcome. The same call will not \
+                     be run again.]"
+                )
             }
-            Some(Action::Hint) if worst.fresh => Verdict::Tell(format!(
-                "[This is repetition {} of {} with the same outcome. Repeating it will not help: \
-                 change the input, use another tool, or say what is missing.]",
-                worst.count,
-                worst.tools.join(", ")
-            )),
-            _ => Verdict::Fine,
-        }
+            Some(Action::Hint) if worst.fresh => format!(
+                "[This is repetition {count} of {tools} with the same outcome. Repeating it will \
+                 not help: change the input, use another tool, or say what is missing.]"
+            ),
+            _ => return Verdict::Fine,
+        };
+        let looping = |call: &ToolCall| worst.tools.contains(&call.name);
+        let call = calls.iter().rposition(looping).unwrap_or(calls.len() - 1);
+        Verdict::Tell { call, text }
     }
 
     fn look(&mut self, threshold: u32, calls: &[ToolCall], results: &[CallResult]) -> loops::Seen {
@@ -180,4 +197,43 @@ fn names(calls: &[ToolCall]) -> Vec<String> {
         }
     }
     names
+}
+
+/// The newest calls of these tools, as many as take turns. All of a cycle are refused: an agent
+/// would only go on with the partner of one.
+fn members(past: &[Entry], tools: &[String], period: u32) -> Vec<ToolCall> {
+    let mut members: Vec<ToolCall> = Vec::new();
+    let answers = past.iter().rev().filter_map(|entry| match entry {
+        Entry::Assistant(answer) => Some(answer),
+        Entry::User { .. } => None,
+    });
+    for answer in answers {
+        for call in answer.calls().filter(|call| tools.contains(&call.name)) {
+            let known = |member: &ToolCall| member.name == call.name && member.input == call.input;
+            if !members.iter().any(known) {
+                members.push(call.clone());
+            }
+        }
+        // An answer's calls belong together, however many.
+        if members.len() >= period.max(1) as usize {
+            break;
+        }
+    }
+    members
+}
+
+/// A success that the conversation has not seen.
+fn is_new(past: &[Entry], call: &ToolCall, end: &CallResult) -> bool {
+    let seen = past.windows(2).any(|pair| match pair {
+        [Entry::Assistant(answer), Entry::User { results, .. }] => answer
+            .calls()
+            .filter(|known| known.name == call.name && known.input == call.input)
+            .any(|known| {
+                results
+                    .iter()
+                    .any(|r| r.call == known.id && r.text == end.text)
+            }),
+        _ => false,
+    });
+    !end.is_error && !seen
 }

@@ -1,15 +1,17 @@
 //! Anthropic Messages.
 //!
 //! Two cache breakpoints: behind tools and system prompt, and at the end of the conversation, from
-//! where the next request reads. A text that is said for one request stands behind the second, so
-//! that it is not written to the cache.
+//! where the next request reads. The provider looks only a few blocks back from a breakpoint, so
+//! after a turn of many blocks the one of the request before stays where it was. A text that is said
+//! for one request stands behind the last of them, so that it is not written to the cache.
 
 mod assemble;
 
-use serde_json::value::RawValue;
+use std::collections::HashSet;
 
-use super::members::quote;
-use super::{Ask, Assemble, Format};
+use super::foreign::{self, Ids};
+use super::members::{object, quote};
+use super::{Ask, Assemble, Format, NO_TEXT};
 use crate::agent::machine::Setup;
 use crate::agent::talk::{Answer, CallResult, Entry, Kind, ToolCall};
 use crate::provider::wire::Wire;
@@ -18,6 +20,9 @@ use crate::provider::wire::Wire;
 const VERSION: &str = "2023-06-01";
 
 const MARKER: &str = r#","cache_control":{"type":"ephemeral"}"#;
+
+/// Blocks that the provider looks back from a breakpoint, less two for safety.
+const LOOKBACK: usize = 18;
 
 /// The format.
 #[derive(Debug, Clone, Copy, Default)]
@@ -33,10 +38,11 @@ impl Format for Messages {
     }
 
     fn headers(&self, key: &str) -> Vec<(&'static str, String)> {
-        vec![
-            ("authorization", format!("Bearer {key}")),
-            ("anthropic-version", VERSION.to_owned()),
-        ]
+        let mut headers = vec![("anthropic-version", VERSION.to_owned())];
+        if !key.is_empty() {
+            headers.push(("authorization", format!("Bearer {key}")));
+        }
+        headers
     }
 
     fn request(&self, ask: &Ask<'_>) -> Vec<u8> {
@@ -54,11 +60,16 @@ impl Format for Messages {
                 quote(effort)
             ));
         }
-        tools(&mut out, setup);
-        out.push_str(",\"system\":[{\"type\":\"text\",\"text\":");
-        out.push_str(&quote(&setup.system));
-        out.push_str(MARKER);
-        out.push_str("}],\"messages\":[");
+        // Without a system prompt the last tool is the end of what never changes.
+        let system = !setup.system.trim().is_empty();
+        tools(&mut out, setup, !system);
+        if system {
+            out.push_str(",\"system\":[{\"type\":\"text\",\"text\":");
+            out.push_str(&quote(&setup.system));
+            out.push_str(MARKER);
+            out.push_str("}]");
+        }
+        out.push_str(",\"messages\":[");
         messages(&mut out, ask);
         out.push_str("]}");
         out.into_bytes()
@@ -69,7 +80,7 @@ impl Format for Messages {
     }
 }
 
-fn tools(out: &mut String, setup: &Setup) {
+fn tools(out: &mut String, setup: &Setup, marked: bool) {
     if setup.tools.is_empty() {
         return;
     }
@@ -79,20 +90,23 @@ fn tools(out: &mut String, setup: &Setup) {
             out.push(',');
         }
         out.push_str(&format!(
-            "{{\"name\":{},\"description\":{},\"input_schema\":{}}}",
+            "{{\"name\":{},\"description\":{},\"input_schema\":{}",
             quote(&tool.name),
             quote(&tool.description),
             tool.schema
         ));
+        if marked && at + 1 == setup.tools.len() {
+            out.push_str(MARKER);
+        }
+        out.push('}');
     }
     out.push(']');
 }
 
 fn messages(out: &mut String, ask: &Ask<'_>) {
     let entries = ask.entries;
-    let marked = entries
-        .iter()
-        .rposition(|entry| matches!(entry, Entry::User { .. }));
+    let marked = marked(entries);
+    let mut ids = Ids::default();
     for (at, entry) in entries.iter().enumerate() {
         if at > 0 {
             out.push(',');
@@ -100,100 +114,112 @@ fn messages(out: &mut String, ask: &Ask<'_>) {
         match entry {
             Entry::User { results, texts } => {
                 out.push_str("{\"role\":\"user\",\"content\":[");
-                user(out, results, texts, marked == Some(at));
+                user(out, results, texts, &ids, marked.contains(&at));
                 if let (true, Some(aside)) = (at + 1 == entries.len(), ask.aside) {
-                    out.push_str(",{\"type\":\"text\",\"text\":");
-                    out.push_str(&quote(aside));
-                    out.push('}');
+                    out.push(',');
+                    out.push_str(&text_block(aside));
                 }
             }
             Entry::Assistant(answer) => {
+                ids.take(at, answer, answer.wire == Wire::Messages);
                 out.push_str("{\"role\":\"assistant\",\"content\":[");
-                assistant(out, answer, &ask.setup.model);
+                assistant(out, answer, &ids, &ask.setup.model);
             }
         }
         out.push_str("]}");
     }
     // Behind an answer, what is said for one request is a turn of its own.
     if let (Some(Entry::Assistant(_)), Some(aside)) = (entries.last(), ask.aside) {
-        out.push_str(",{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":");
-        out.push_str(&quote(aside));
-        out.push_str("}]}");
+        out.push_str(",{\"role\":\"user\",\"content\":[");
+        out.push_str(&text_block(aside));
+        out.push_str("]}");
     }
 }
 
-fn user(out: &mut String, results: &[CallResult], texts: &[String], marked: bool) {
-    let last = (results.len() + texts.len()).saturating_sub(1);
-    let mut at = 0;
-    let mut end = |out: &mut String| {
-        if marked && at == last {
-            out.push_str(MARKER);
-        }
-        out.push('}');
-        if at < last {
-            out.push(',');
-        }
-        at += 1;
+/// The turns of the user at whose end a breakpoint stands: the newest, and the one before it where
+/// the newest is too far away to find it.
+fn marked(entries: &[Entry]) -> HashSet<usize> {
+    let mut users = (0..entries.len())
+        .rev()
+        .filter(|at| matches!(entries[*at], Entry::User { .. }));
+    let (newest, before) = (users.next(), users.next());
+    let blocks = |entry: &Entry| match entry {
+        Entry::User { results, texts } => results.len() + texts.len(),
+        Entry::Assistant(answer) => answer.blocks.len(),
     };
-    for result in results {
-        out.push_str("{\"type\":\"tool_result\",\"tool_use_id\":");
-        out.push_str(&quote(&result.call));
-        out.push_str(",\"content\":");
-        out.push_str(&quote(&result.text));
-        if result.is_error {
-            out.push_str(",\"is_error\":true");
+    let far = match (before, newest) {
+        (Some(before), Some(newest)) => {
+            let between = &entries[before + 1..=newest];
+            between.iter().map(blocks).sum::<usize>() > LOOKBACK
         }
-        end(out);
+        _ => false,
+    };
+    newest.into_iter().chain(before.filter(|_| far)).collect()
+}
+
+fn user(out: &mut String, results: &[CallResult], texts: &[String], ids: &Ids, marked: bool) {
+    let mut blocks: Vec<String> = results
+        .iter()
+        .map(|result| tool_result(result, ids))
+        .collect();
+    // Older journals may hold texts that the provider refuses.
+    let said = texts.iter().filter(|text| !text.trim().is_empty());
+    blocks.extend(said.map(|text| text_block(text)));
+    if blocks.is_empty() {
+        blocks.push(text_block(NO_TEXT));
     }
-    for text in texts {
-        out.push_str("{\"type\":\"text\",\"text\":");
-        out.push_str(&quote(text));
-        end(out);
+    if let Some(last) = blocks.last_mut().filter(|_| marked) {
+        last.insert_str(last.len() - 1, MARKER);
     }
+    out.push_str(&blocks.join(","));
+}
+
+fn text_block(text: &str) -> String {
+    format!("{{\"type\":\"text\",\"text\":{}}}", quote(text))
+}
+
+fn tool_result(result: &CallResult, ids: &Ids) -> String {
+    format!(
+        "{{\"type\":\"tool_result\",\"tool_use_id\":{},\"content\":{}{}}}",
+        quote(ids.of(&result.call)),
+        quote(&result.text),
+        if result.is_error {
+            ",\"is_error\":true"
+        } else {
+            ""
+        }
+    )
 }
 
 /// Its own blocks go back byte for byte. From another model of the provider reasoning is left out
 /// as a whole, since its signature is bound to the model; from another format only texts and calls
 /// are told.
-fn assistant(out: &mut String, answer: &Answer, model: &str) {
+fn assistant(out: &mut String, answer: &Answer, ids: &Ids, model: &str) {
     let own = answer.wire == Wire::Messages;
     let same_model = own && answer.model == model;
-    let mut first = true;
+    let mut blocks = Vec::with_capacity(answer.blocks.len());
     for block in &answer.blocks {
-        let written = match &block.kind {
+        blocks.push(match &block.kind {
             Kind::Thinking if !same_model => continue,
+            Kind::Text(text) if text.trim().is_empty() => continue,
             _ if own => block.raw.clone(),
-            Kind::Text(text) => format!("{{\"type\":\"text\",\"text\":{}}}", quote(text)),
-            Kind::Call(call) => tool_use(call),
+            Kind::Text(text) => text_block(text),
+            Kind::Call(call) => tool_use(call, ids),
             Kind::Thinking | Kind::Other => continue,
-        };
-        if !first {
-            out.push(',');
-        }
-        first = false;
-        out.push_str(&written);
+        });
     }
-    if first {
+    if blocks.is_empty() {
         // Nothing of the answer can be told here, and an empty message is refused.
-        out.push_str("{\"type\":\"text\",\"text\":\"(no text)\"}");
+        blocks.push(text_block(NO_TEXT));
     }
+    out.push_str(&blocks.join(","));
 }
 
-fn tool_use(call: &ToolCall) -> String {
+fn tool_use(call: &ToolCall, ids: &Ids) -> String {
     format!(
         "{{\"type\":\"tool_use\",\"id\":{},\"name\":{},\"input\":{}}}",
-        quote(&call.id),
-        quote(&call.name),
+        quote(ids.of(&call.id)),
+        quote(&foreign::name(&call.name)),
         object(&call.input)
     )
-}
-
-/// The input as an object; what is none goes back as a member, since the provider takes objects only.
-fn object(input: &str) -> String {
-    let input = input.trim();
-    match serde_json::from_str::<&RawValue>(input) {
-        Ok(_) if input.starts_with('{') => input.to_owned(),
-        _ if input.is_empty() => "{}".to_owned(),
-        _ => format!("{{\"unparsed\":{}}}", quote(input)),
-    }
 }

@@ -1,5 +1,6 @@
 //! A JSON object as its members in order, so that what is not understood stays as it came.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -15,6 +16,13 @@ impl Members {
         serde_json::from_str(json).ok()
     }
 
+    /// Name and value of each, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// The JSON text of a member.
     pub fn get(&self, name: &str) -> Option<&str> {
         let (_, value) = self.0.iter().find(|(known, _)| known == name)?;
@@ -23,7 +31,7 @@ impl Members {
 
     /// A member that is a string.
     pub fn text(&self, name: &str) -> Option<String> {
-        serde_json::from_str(self.get(name)?).ok()
+        said(self.get(name)?).map(Cow::into_owned)
     }
 
     /// Gives a member another value, at its place, or at the end where it is new.
@@ -32,6 +40,11 @@ impl Members {
             Some((_, value)) => *value = json,
             None => self.0.push((name.to_owned(), json)),
         }
+    }
+
+    /// Takes a member out.
+    pub fn remove(&mut self, name: &str) {
+        self.0.retain(|(known, _)| known != name);
     }
 
     /// The object as JSON text.
@@ -54,6 +67,34 @@ impl Members {
 pub fn quote(text: &str) -> String {
     // A string cannot fail to be written.
     serde_json::to_string(text).unwrap_or_default()
+}
+
+/// What a JSON string says; `None` where it is none.
+pub fn said(json: &str) -> Option<Cow<'_, str>> {
+    #[derive(serde::Deserialize)]
+    #[serde(transparent)]
+    struct Said<'a>(#[serde(borrow)] Cow<'a, str>);
+    serde_json::from_str::<Said<'_>>(json)
+        .ok()
+        .map(|said| said.0)
+}
+
+/// Whether a text is JSON.
+pub fn is_json(text: &str) -> bool {
+    serde_json::from_str::<&RawValue>(text).is_ok()
+}
+
+/// The input of a call as an object. Providers take nothing else back, so what is none goes back as
+/// a member of one.
+pub fn object(input: &str) -> String {
+    let input = input.trim();
+    if input.is_empty() {
+        "{}".to_owned()
+    } else if input.starts_with('{') && is_json(input) {
+        input.to_owned()
+    } else {
+        format!("{{\"unparsed\":{}}}", quote(input))
+    }
 }
 
 impl<'de> Deserialize<'de> for Members {

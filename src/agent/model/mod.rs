@@ -4,18 +4,39 @@
 //! stream. [`Endpoint`] is where it is sent, with the connection, the key and the price. A broken
 //! stream is never mended: the attempt is given up with what it is known to have cost, and the
 //! driver asks again.
+//!
+//! What goes back of an answer:
+//!
+//! | it came from | what is told |
+//! |---|---|
+//! | this format and this model | all of it, byte for byte |
+//! | another model of this format | Messages: all but the reasoning; Chat, Responses: texts and calls |
+//! | another format | texts and calls |
+//!
+//! Reasoning is bound to the model that wrote it, so it is kept or dropped as a whole
+//! ([`Format::drops`] counts what is dropped).
 
 mod anthropic;
+mod chat;
 mod endpoint;
+mod fate;
+mod foreign;
 mod members;
+mod openai;
+mod responses;
 
 pub use anthropic::Messages;
-pub use endpoint::{Attempt, Endpoint, Failure, Headers, Reply};
+pub use chat::Chat;
+pub use endpoint::{Attempt, Endpoint, Failure, Headers, Reply, address};
+pub use responses::Responses;
 
 use super::machine::{Setup, Stop};
-use super::talk::{Answer, Entry, ToolCall};
+use super::talk::{Answer, Entry, Kind, ToolCall};
 use crate::provider::wire::Wire;
 use crate::sse::Event;
+
+/// Stands for a turn of which nothing can be told: providers refuse empty ones.
+const NO_TEXT: &str = "(no text)";
 
 /// What is asked.
 #[derive(Debug, Clone, Copy)]
@@ -64,7 +85,7 @@ pub enum Broken {
     /// The provider reported an error in mid-stream; its type and its words.
     #[error("{kind}: {message}")]
     Reported {
-        /// The provider's type of the error.
+        /// The provider's type of the error, and its code behind a slash where that says more.
         kind: String,
         /// Its message.
         message: String,
@@ -75,7 +96,8 @@ pub enum Broken {
 }
 
 /// An answer in the making. Blocks may come interleaved; events and members of unknown types are
-/// ignored or kept, never refused.
+/// ignored or kept, never refused. What cannot be read where it would matter breaks the answer:
+/// there is no answer with a hole in it.
 pub trait Assemble: Send {
     /// Takes the next event of the stream. What it completes is added to `pieces`.
     fn event(&mut self, event: Event<'_>, pieces: &mut Vec<Piece>);
@@ -83,7 +105,7 @@ pub trait Assemble: Send {
     /// Takes the whole body of an answer that was not streamed.
     fn body(&mut self, json: &[u8], pieces: &mut Vec<Piece>);
 
-    /// The last event has come.
+    /// The last event has come, or nothing that comes can mend the answer.
     fn is_whole(&self) -> bool;
 
     /// The answer.
@@ -98,26 +120,42 @@ pub trait Format: Send + Sync {
     /// Which.
     fn wire(&self) -> Wire;
 
-    /// The path behind the base URL.
+    /// The path behind the base URL; it begins with `/v1`.
     fn path(&self) -> &'static str;
 
     /// The body of a request. The same conversation gives the same bytes, and one that goes on
     /// gives bytes that go on, but for the cache breakpoints that move.
     fn request(&self, ask: &Ask<'_>) -> Vec<u8>;
 
-    /// The headers of a request beside those that all formats have; `key` is the credential.
+    /// The headers of a request beside those that all formats have; `key` is the credential, empty
+    /// for servers that want none.
     fn headers(&self, key: &str) -> Vec<(&'static str, String)>;
 
     /// Puts an answer of this model together.
     fn assembler(&self, model: &str) -> Box<dyn Assemble>;
+
+    /// How many blocks of reasoning are left out when the conversation is told to this model.
+    fn drops(&self, entries: &[Entry], model: &str) -> usize {
+        let told = |answer: &Answer| answer.wire == self.wire() && answer.model == model;
+        let thinking = |answer: &Answer| {
+            let kinds = answer.blocks.iter().map(|block| &block.kind);
+            kinds.filter(|kind| matches!(kind, Kind::Thinking)).count()
+        };
+        let answers = entries.iter().filter_map(|entry| match entry {
+            Entry::Assistant(answer) if !told(answer) => Some(thinking(answer)),
+            _ => None,
+        });
+        answers.sum()
+    }
 }
 
 /// The format of a word.
 #[must_use]
-pub fn format_of(wire: Wire) -> Option<Box<dyn Format>> {
+pub fn format_of(wire: Wire) -> Box<dyn Format> {
     match wire {
-        Wire::Messages => Some(Box::new(Messages)),
-        Wire::Chat | Wire::Responses => None,
+        Wire::Messages => Box::new(Messages),
+        Wire::Chat => Box::new(Chat),
+        Wire::Responses => Box::new(Responses),
     }
 }
 

@@ -1,84 +1,66 @@
-//! One call: is there such a tool, is the input right, and what becomes of it.
+//! One call: is there such a tool, is the input right.
 
-use std::sync::Arc;
+use serde_json::Value;
 
-use serde_json::{Value, json};
+use super::presence::MAX_ABANDONED;
+use super::toolbox::Entry;
+use super::{ToolError, Toolbox, schema};
+use crate::agent::talk::ToolCall;
 
-use super::{CallContext, Tool, ToolError, Toolbox};
-use crate::agent::machine::ToolSpec;
-use crate::agent::talk::{CallResult, ToolCall};
+/// Names that are listed for one that is not known.
+const MAX_NAMES: usize = 40;
+/// How much of an unknown name is repeated, in bytes.
+const MAX_NAME: usize = 100;
 
-/// Violations of a schema that are told.
-const MAX_VIOLATIONS: usize = 20;
-
-/// A call that may be made.
-pub struct Ready {
-    pub tool: Arc<dyn Tool>,
-    pub input: Value,
+/// Checks a call: its tool, and its input. The error is what the model reads.
+pub fn check<'a>(toolbox: &'a Toolbox, call: &ToolCall) -> Result<(&'a Entry, Value), ToolError> {
+    let entry = toolbox
+        .entry(&call.name)
+        .ok_or_else(|| unknown(toolbox, &call.name))?;
+    let validator = entry.validator.as_ref().as_ref().map_err(|error| {
+        ToolError::Exception(format!(
+            "the schema of {} cannot be used: {error}",
+            call.name
+        ))
+    })?;
+    let input = read(&call.input)?;
+    schema::check(validator, &input)?;
+    if entry.abandoned.too_many() {
+        return Err(ToolError::failed(
+            "unavailable",
+            format!(
+                "{MAX_ABANDONED} earlier calls of {} have not come back",
+                call.name
+            ),
+        )
+        .hint("go on without it; it can be called again when one of them is back")
+        .retryable());
+    }
+    Ok((entry, input))
 }
 
-/// Checks a call. The error is what the model reads.
-pub fn check(toolbox: &Toolbox, call: &ToolCall) -> Result<Ready, ToolError> {
-    let Some(tool) = toolbox.get(&call.name) else {
-        return Err(unknown(toolbox, &call.name));
-    };
-    let input: Value = serde_json::from_str(&call.input).map_err(|error| {
+/// Reads an input. Models leave it out where a tool wants none.
+fn read(input: &str) -> Result<Value, ToolError> {
+    let input = if input.trim().is_empty() { "{}" } else { input };
+    serde_json::from_str(input).map_err(|error| {
         ToolError::failed("invalid_json", format!("the input is not JSON: {error}"))
-            .hint("write the input as one JSON object")
-    })?;
-    let spec = tool.spec();
-    violations(&spec, &input)?;
-    Ok(Ready {
-        tool: Arc::clone(tool),
-        input,
+            .hint("nothing was done; write the input as one JSON object")
     })
 }
 
 fn unknown(toolbox: &Toolbox, name: &str) -> ToolError {
-    let names: Vec<&str> = toolbox.names().collect();
-    ToolError::failed("unknown_tool", format!("there is no tool {name:?}"))
-        .hint(format!("the tools are: {}", names.join(", ")))
-}
-
-fn violations(spec: &ToolSpec, input: &Value) -> Result<(), ToolError> {
-    let schema: Value = serde_json::from_str(&spec.schema)
-        .map_err(|error| ToolError::Exception(format!("schema of {}: {error}", spec.name)))?;
-    let validator = jsonschema::validator_for(&schema)
-        .map_err(|error| ToolError::Exception(format!("schema of {}: {error}", spec.name)))?;
-    let found: Vec<String> = validator
-        .iter_errors(input)
-        .take(MAX_VIOLATIONS)
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    if found.is_empty() {
-        return Ok(());
-    }
-    Err(ToolError::failed("invalid_input", found.join("; ")))
-}
-
-/// What the model reads of a failure: one JSON object.
-pub fn told(call: &str, error: &ToolError) -> CallResult {
-    let text = match error {
-        ToolError::Failed {
-            kind,
-            message,
-            hint,
-            retryable,
-        } => json!({"error": kind, "message": message, "hint": hint, "retryable": retryable}),
-        ToolError::Exception(message) => json!({"error": "exception", "message": message}),
+    let name = crate::text::prefix(name, MAX_NAME);
+    let mut names: Vec<&str> = toolbox.names().collect();
+    // The sort is stable: equally near ones stay in their order.
+    names.sort_by_cached_key(|known| strsim::damerau_levenshtein(known, name));
+    let more = names.len().saturating_sub(MAX_NAMES);
+    names.truncate(MAX_NAMES);
+    let mut hint = match names.as_slice() {
+        [] => "there are no tools at all".to_owned(),
+        names => format!("the tools are, nearest first: {}", names.join(", ")),
     };
-    CallResult::failed(call, &text.to_string())
-}
-
-/// The context of a call.
-pub fn context(
-    call: &ToolCall,
-    key: String,
-    parent: &tokio_util::sync::CancellationToken,
-) -> CallContext {
-    CallContext {
-        key,
-        call: call.id.clone(),
-        cancelled: parent.child_token(),
+    if more > 0 {
+        hint.push_str(&format!(" and {more} more"));
     }
+    ToolError::failed("unknown_tool", format!("there is no tool {name:?}")).hint(hint)
 }

@@ -4,21 +4,72 @@
 //! (with the nearest known ones), an input that breaks the schema (with every violation), a time
 //! limit, a panic, an error of the outside world. Only what no model can mend ends the run
 //! ([`ToolError::Exception`]).
+//!
+//! A tool is declared from a Rust type ([`typed`]), from a JSON Schema ([`raw`]), or by the trait
+//! [`Tool`] itself:
+//!
+//! ```
+//! use prefixgate::agent::tools::{Manners, Toolbox, typed};
+//! use schemars::JsonSchema;
+//! use serde::Deserialize;
+//!
+//! #[derive(Deserialize, JsonSchema)]
+//! struct Add {
+//!     /// First summand
+//!     a: i64,
+//!     /// Second summand
+//!     b: i64,
+//! }
+//!
+//! let mut toolbox = Toolbox::new();
+//! toolbox.add(typed::<Add, _, _>(
+//!     "add",
+//!     "Adds two whole numbers. Use it for every sum. Example: {\"a\": 2, \"b\": 3} gives 5.",
+//!     Manners::READS,
+//!     |input, _context| async move { Ok((input.a + input.b).to_string()) },
+//! ));
+//! ```
+//!
+//! | file | what is there |
+//! |---|---|
+//! | `declare` | tools from a type or a schema, and a function |
+//! | `toolbox` | the tools of an agent by name, each with its compiled schema |
+//! | `call` | the check of one call, and what the model reads of a failure |
+//! | `batch` | the calls of one answer, each a task of its own |
+//! | `presence` | calls that nobody waits for any more but that have not come back |
+//! | `builtin` | files, commands, pages |
+//! | `mcp` | tools of MCP servers |
 
 mod batch;
 mod builtin;
 mod call;
+mod context;
+mod cut;
+mod declare;
+mod error;
+#[cfg(feature = "mcp")]
+pub mod mcp;
+mod presence;
+mod process;
+mod schema;
+mod toolbox;
 
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
-pub use batch::{Batch, CallEnd};
-pub use builtin::{Root, builtin};
+pub use batch::{Batch, CANCEL_GRACE, CallEnd};
+pub use builtin::{
+    CALL_KEY, Commands, Fetch, Root, builtin, edit_file, fetch_url, list_files, read_file,
+    run_command, search_files, write_file,
+};
+pub use context::CallContext;
+pub use cut::cut;
+pub use declare::{raw, typed};
+pub use error::{ToolError, ToolResult, Violation};
+pub use presence::MAX_ABANDONED;
+pub use toolbox::{DEFAULT_MAX_RESULT, Toolbox};
 
 use super::machine::ToolSpec;
 
@@ -50,73 +101,20 @@ impl Manners {
         idempotent: false,
         limit: Some(DEFAULT_LIMIT),
     };
-}
+    /// Puts something into a state that the call names whole: runs alone, and may be made again.
+    pub const SETS: Self = Self {
+        serial: true,
+        idempotent: true,
+        limit: Some(DEFAULT_LIMIT),
+    };
 
-/// What a call is told beside its input.
-#[derive(Debug, Clone)]
-pub struct CallContext {
-    /// Its idempotency key: the same for the same call, also after a crash.
-    pub key: String,
-    /// The provider's id of the call.
-    pub call: String,
-    /// Cancelled when the result is not wanted any more. The call is dropped soon after.
-    pub cancelled: CancellationToken,
-}
-
-/// Why a call has no result.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ToolError {
-    /// The outside world said no; the model reads why.
-    #[error("{message}")]
-    Failed {
-        /// A stable word (`not_found`, `invalid_input`, `timeout` ...).
-        kind: &'static str,
-        /// What happened.
-        message: String,
-        /// What the model could do about it.
-        hint: Option<String>,
-        /// The same call may succeed later.
-        retryable: bool,
-    },
-    /// The tool cannot work at all (an expired credential, a schema nobody can meet): the run ends.
-    #[error("{0}")]
-    Exception(String),
-}
-
-impl ToolError {
-    /// A failure without advice.
+    /// The same with another time limit.
     #[must_use]
-    pub fn failed(kind: &'static str, message: impl Into<String>) -> Self {
-        Self::Failed {
-            kind,
-            message: message.into(),
-            hint: None,
-            retryable: false,
-        }
-    }
-
-    /// The same with advice.
-    #[must_use]
-    pub fn hint(self, advice: impl Into<String>) -> Self {
-        match self {
-            Self::Failed {
-                kind,
-                message,
-                retryable,
-                ..
-            } => Self::Failed {
-                kind,
-                message,
-                hint: Some(advice.into()),
-                retryable,
-            },
-            exception @ Self::Exception(_) => exception,
-        }
+    pub const fn within(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
     }
 }
-
-/// What a call gives.
-pub type ToolResult = Result<String, ToolError>;
 
 /// A tool.
 pub trait Tool: Send + Sync {
@@ -126,65 +124,10 @@ pub trait Tool: Send + Sync {
     /// How it behaves.
     fn manners(&self) -> Manners;
 
-    /// Makes a call. The input has been checked against the schema. It runs as a task of its own:
-    /// a panic or a time limit there harms no other call.
+    /// Makes a call. The input has been checked against the schema.
+    ///
+    /// It runs as a task of its own: a panic or a time limit there harms no other call. The task is
+    /// dropped when its result is not wanted any more, so what must be cleaned up is cleaned up by
+    /// a `Drop`. It must not block its thread; [`CallContext::blocking`] is for work that does.
     fn call(&self, input: Value, context: CallContext) -> BoxFuture<'static, ToolResult>;
-}
-
-/// The tools of an agent, in the order in which they are told.
-#[derive(Clone, Default)]
-pub struct Toolbox {
-    tools: Vec<Arc<dyn Tool>>,
-    by_name: HashMap<String, usize>,
-    /// Bytes of a result that the model reads; longer ones lose their middle.
-    max_result: usize,
-}
-
-/// Bytes of a result that the model reads when nothing else is said.
-pub const DEFAULT_MAX_RESULT: usize = 30_000;
-
-impl Toolbox {
-    /// An empty box.
-    #[must_use]
-    pub fn new() -> Self {
-        Self {
-            max_result: DEFAULT_MAX_RESULT,
-            ..Self::default()
-        }
-    }
-
-    /// Adds a tool; one of the same name takes the place of the earlier one.
-    pub fn add(&mut self, tool: Arc<dyn Tool>) {
-        let name = tool.spec().name;
-        match self.by_name.get(&name) {
-            Some(at) => self.tools[*at] = tool,
-            None => {
-                self.by_name.insert(name, self.tools.len());
-                self.tools.push(tool);
-            }
-        }
-    }
-
-    /// How the tools are told.
-    #[must_use]
-    pub fn specs(&self) -> Vec<ToolSpec> {
-        self.tools.iter().map(|tool| tool.spec()).collect()
-    }
-
-    /// The tool of a name.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<&Arc<dyn Tool>> {
-        self.tools.get(*self.by_name.get(name)?)
-    }
-
-    /// Names, in order.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        let mut names: Vec<(&usize, &str)> = self
-            .by_name
-            .iter()
-            .map(|(name, at)| (at, name.as_str()))
-            .collect();
-        names.sort_unstable();
-        names.into_iter().map(|(_, name)| name)
-    }
 }

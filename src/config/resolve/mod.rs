@@ -14,6 +14,7 @@ use super::options::{Environment, Options, VARIABLES};
 use super::value::{Count, Size, Span, Value};
 use super::{Config, Origin};
 
+mod agent;
 mod guards;
 mod settings;
 mod stores;
@@ -309,6 +310,7 @@ impl Resolver<'_> {
             self.extra_ca(&mut config, &bundle);
         }
         config.prices = self.prices(file.prices);
+        self.agent(&mut config, &options.agent, file.agent);
         config
     }
 

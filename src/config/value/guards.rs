@@ -57,6 +57,12 @@ whole! {
     Heads(u32): 1..=1_000_000;
     /// From which count on it is a loop.
     Threshold(u32): 2..=1_000;
+    /// The same, with 0 for never.
+    Unbounded(u32): 0..=1_000;
+    /// A limit on what an agent does or says at once.
+    Tokens(u32): 1..=1_000_000_000;
+    /// Attempts at a task.
+    Tries(u32): 1..=100;
     /// Status of a refusal: the client's fault, whatever the number.
     Status(u16): 400..=499;
     /// Whole percent, or percentage points.

@@ -32,7 +32,7 @@ pub(super) struct Place {
 /// Start and end, in nanoseconds since 1970.
 pub(super) type Times = (u64, u64);
 
-fn blank(place: Place, id: SpanId, name: &str, kind: SpanKind, times: Times) -> Span {
+pub(super) fn blank(place: Place, id: SpanId, name: &str, kind: SpanKind, times: Times) -> Span {
     Span {
         trace_id: place.trace.to_vec(),
         span_id: id.to_vec(),
@@ -50,7 +50,7 @@ fn blank(place: Place, id: SpanId, name: &str, kind: SpanKind, times: Times) -> 
     }
 }
 
-fn status(code: StatusCode, message: &str) -> Option<Status> {
+pub(super) fn status(code: StatusCode, message: &str) -> Option<Status> {
     Some(Status {
         message: message.to_owned(),
         code: code.into(),

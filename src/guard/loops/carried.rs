@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::hint;
@@ -26,7 +27,7 @@ const CARRIED_TEXTS: usize = 16;
 const MAX_ID: usize = 256;
 
 /// A call that has no result yet.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Pending {
     pub id: u64,
     /// The id itself, where it cannot be read from the body any more.
@@ -38,7 +39,7 @@ pub(super) struct Pending {
 }
 
 /// All that is known of a conversation.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Talk {
     pub stretch: Stretch,
     /// Number of the newest answer.
@@ -151,8 +152,9 @@ impl Talk {
     }
 }
 
-/// What a history has shown so far, without its texts. At most some 15 kB, usually below 2 kB.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// What a history has shown so far, without its texts. At most some 15 kB, usually below 2 kB. It
+/// can be written down and goes on in another process.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct History(Option<Box<Talk>>);
 
 impl History {

@@ -3,13 +3,15 @@
 //! For each length of a block it is enough to know for how many calls by now each one has equalled
 //! the one that stands a block before it.
 
+use serde::{Deserialize, Serialize};
+
 /// Shortest and longest block.
 const PERIODS: [usize; 3] = [2, 3, 4];
 /// Calls that are remembered: the longest block, and one before it.
 const RING: usize = 8;
 
 /// A call with its result.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Item {
     /// Hash of the call.
     pub key: u64,
@@ -21,7 +23,7 @@ pub(super) struct Item {
     pub turn: u32,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 struct Streak {
     /// Calls by now that equal the one a block before.
     equal: u32,
@@ -34,7 +36,7 @@ struct Streak {
 }
 
 /// See the module.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Rounds {
     ring: [Item; RING],
     seen: u32,

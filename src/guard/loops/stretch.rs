@@ -1,5 +1,7 @@
 //! What has happened since the user last spoke, as far as the detectors need it.
 
+use serde::{Deserialize, Serialize};
+
 use super::rounds::{Item, Rounds};
 use super::spread::Map;
 use super::{Detector, Policy};
@@ -54,7 +56,7 @@ pub(super) struct Found {
 }
 
 /// The same call with the same result.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Repeat {
     last: u32,
     count: u32,
@@ -62,7 +64,7 @@ struct Repeat {
 }
 
 /// The same call failing.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Failing {
     loose: u64,
     last: u32,
@@ -72,7 +74,7 @@ struct Failing {
 
 /// Failures, at most one an answer: what a model asks for at once, it asks for before it has seen
 /// the first error.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 struct Run {
     count: u32,
     since: u32,
@@ -92,7 +94,7 @@ impl Run {
 }
 
 /// One error of one tool.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct SameError {
     strict: u64,
     last: u32,
@@ -103,7 +105,7 @@ struct SameError {
 }
 
 /// See the module.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Stretch {
     /// Calls so far.
     seq: u32,

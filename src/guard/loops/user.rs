@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::provider::json::{blank, inside, unescape};
@@ -39,7 +40,7 @@ const MAX_TAG: usize = 64;
 const BESIDE: usize = 256;
 
 /// Texts that have stood beside results, the newest last.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Beside(VecDeque<u64>);
 
 impl Beside {

@@ -1,33 +1,41 @@
 //! An answer of Anthropic Messages, from the events of a stream or from one body.
 //!
-//! A block is kept as the members that it began with, each with its last value: the pieces of text,
-//! input, reasoning and signature are joined, and citations collected. What is unknown stays.
+//! A block of which no piece came is kept as it began, byte for byte. Else it is kept as the members
+//! that it began with, in their order: the pieces of text, input, reasoning and signature are
+//! joined, and citations collected. Types that are unknown here go the same way.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::super::members::{Members, quote};
+use super::super::fate::{Fate, MAX_BLOCKS, reported};
+use super::super::members::{Members, is_json, object, quote, said};
 use super::super::{Assemble, Broken, Piece, Whole, unmixed};
-use super::object;
 use crate::agent::machine::Stop;
 use crate::agent::talk::{Answer, Block, Kind, ToolCall};
 use crate::provider::wire::Wire;
 use crate::sse::Event;
 
-/// Most blocks of an answer.
-const MAX_BLOCKS: usize = 4096;
-/// Most bytes of an answer.
-const MAX_BYTES: usize = 64 << 20;
+/// Members that come in pieces, with the member of the delta that brings them.
+const JOINED: &[(&str, &str, &str)] = &[
+    ("text_delta", "text", "text"),
+    ("input_json_delta", "partial_json", "input"),
+    ("thinking_delta", "thinking", "thinking"),
+    ("signature_delta", "signature", "signature"),
+];
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Open {
+    /// The index of the provider.
+    index: u32,
+    /// As it began.
+    json: String,
     members: Members,
     kind: String,
-    text: String,
-    input: String,
-    thinking: String,
-    signature: String,
+    /// What was joined of each of [`JOINED`]; `None` where no piece came.
+    joined: [Option<String>; 4],
     citations: Vec<String>,
+    /// Members that came whole.
+    later: Vec<(&'static str, String)>,
     closed: bool,
 }
 
@@ -35,69 +43,40 @@ struct Open {
 #[derive(Debug)]
 pub struct Making {
     model: String,
-    /// By the index of the provider.
-    blocks: Vec<(u32, Open)>,
-    bytes: usize,
+    blocks: Vec<Open>,
     stop: Option<Stop>,
-    whole: bool,
-    broken: Option<Broken>,
+    fate: Fate,
 }
 
-#[derive(Deserialize)]
+/// An event. Nothing is read of what is not needed, so that unknown events may look as they like.
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Any<'a> {
-    #[serde(rename = "type", borrow)]
-    kind: std::borrow::Cow<'a, str>,
-    #[serde(default)]
-    index: u32,
-    #[serde(borrow, default)]
+    #[serde(borrow, rename = "type")]
+    kind: Option<&'a RawValue>,
+    #[serde(borrow)]
+    index: Option<&'a RawValue>,
+    #[serde(borrow)]
     content_block: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    delta: Option<Delta<'a>>,
-    #[serde(default)]
-    error: Option<Reported>,
+    #[serde(borrow)]
+    delta: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
 }
 
-#[derive(Deserialize)]
-struct Delta<'a> {
-    #[serde(rename = "type", borrow, default)]
-    kind: std::borrow::Cow<'a, str>,
-    #[serde(borrow, default)]
-    text: Option<std::borrow::Cow<'a, str>>,
-    #[serde(borrow, default)]
-    partial_json: Option<std::borrow::Cow<'a, str>>,
-    #[serde(borrow, default)]
-    thinking: Option<std::borrow::Cow<'a, str>>,
-    #[serde(borrow, default)]
-    signature: Option<std::borrow::Cow<'a, str>>,
-    #[serde(borrow, default)]
-    citation: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    stop_reason: Option<std::borrow::Cow<'a, str>>,
-    #[serde(default)]
-    stop_details: Option<StopDetails>,
-}
-
-#[derive(Deserialize)]
-struct StopDetails {
-    #[serde(default)]
-    category: Option<String>,
-}
-
-#[derive(Deserialize, Default)]
-struct Reported {
-    #[serde(rename = "type", default)]
-    kind: String,
-    #[serde(default)]
-    message: String,
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Stopped<'a> {
+    #[serde(borrow)]
+    stop_reason: Option<&'a RawValue>,
+    #[serde(borrow)]
+    stop_details: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 struct Body<'a> {
     #[serde(borrow)]
     content: Vec<&'a RawValue>,
-    stop_reason: Option<String>,
-    #[serde(default)]
-    stop_details: Option<StopDetails>,
 }
 
 impl Making {
@@ -105,227 +84,254 @@ impl Making {
         Self {
             model: model.to_owned(),
             blocks: Vec::new(),
-            bytes: 0,
             stop: None,
-            whole: false,
-            broken: None,
+            fate: Fate::default(),
         }
     }
 
-    fn at(&mut self, index: u32) -> Option<&mut Open> {
-        // The newest is nearly always meant.
-        let mut blocks = self.blocks.iter_mut().rev();
-        blocks.find(|(own, _)| *own == index).map(|(_, open)| open)
+    /// The block of an index; the newest is nearly always meant.
+    fn at(&self, index: u32) -> Option<usize> {
+        self.blocks.iter().rposition(|open| open.index == index)
     }
 
-    fn open(&mut self, index: u32, json: &str, pieces: &mut Vec<Piece>) {
+    /// The block that an event is about, which must be open.
+    fn open(&mut self, index: Option<u32>) -> Option<usize> {
+        let at = index.and_then(|index| self.at(index));
+        let open = at.filter(|at| !self.blocks[*at].closed);
+        if open.is_none() {
+            self.fate.unusable("a piece of a block that is not open");
+        }
+        open
+    }
+
+    fn begin(&mut self, index: u32, json: &str, pieces: &mut Vec<Piece>) {
         if self.blocks.len() >= MAX_BLOCKS || self.at(index).is_some() {
-            self.broken
-                .get_or_insert(Broken::Unusable("too many blocks, or one index twice"));
-            return;
+            return self.fate.unusable("too many blocks, or one index twice");
         }
         let Some(members) = Members::read(json) else {
-            self.broken
-                .get_or_insert(Broken::Unusable("a block that is no object"));
-            return;
+            return self.fate.unusable("a block is no object");
         };
+        self.fate.grow(json.len());
         let text = |name: &str| members.text(name).unwrap_or_default();
-        let open = Open {
-            kind: text("type"),
-            text: text("text"),
-            thinking: text("thinking"),
-            signature: text("signature"),
-            members,
-            ..Open::default()
-        };
-        match open.kind.as_str() {
-            "tool_use" => pieces.push(Piece::CallOpened(
-                open.members.text("name").unwrap_or_default(),
-            )),
-            "text" if !open.text.is_empty() => pieces.push(Piece::Text(open.text.clone())),
+        match text("type").as_str() {
+            "tool_use" => pieces.push(Piece::CallOpened(text("name"))),
+            "text" if !text("text").is_empty() => pieces.push(Piece::Text(text("text"))),
             "thinking" | "redacted_thinking" => pieces.push(Piece::Thinking),
             _ => {}
         }
-        self.blocks.push((index, open));
+        self.blocks.push(Open {
+            index,
+            json: json.to_owned(),
+            kind: text("type"),
+            members,
+            joined: Default::default(),
+            citations: Vec::new(),
+            later: Vec::new(),
+            closed: false,
+        });
     }
 
-    fn delta(&mut self, index: u32, delta: &Delta<'_>, pieces: &mut Vec<Piece>) {
-        let Some(open) = self.at(index) else { return };
-        let mut grown = 0;
-        let mut add = |to: &mut String, piece: &Option<std::borrow::Cow<'_, str>>| {
-            if let Some(piece) = piece {
-                to.push_str(piece);
-                grown += piece.len();
-            }
+    fn delta(&mut self, at: usize, json: &str, pieces: &mut Vec<Piece>) {
+        let Some(delta) = self.fate.read::<Members>(json) else {
+            return;
         };
-        match &*delta.kind {
-            "text_delta" => {
-                add(&mut open.text, &delta.text);
-                if let Some(text) = delta.text.as_ref().filter(|text| !text.is_empty()) {
-                    pieces.push(Piece::Text(text.to_string()));
-                }
+        let kind = delta.text("type").unwrap_or_default();
+        let open = &mut self.blocks[at];
+        if let Some(place) = JOINED.iter().position(|(name, ..)| *name == kind) {
+            let (_, from, to) = JOINED[place];
+            let Some(piece) = delta.get(from).and_then(said) else {
+                return self.fate.unusable("a piece without its text");
+            };
+            match to {
+                "text" if !piece.is_empty() => pieces.push(Piece::Text(piece.to_string())),
+                "thinking" => pieces.push(Piece::Thinking),
+                _ => {}
             }
-            "input_json_delta" => add(&mut open.input, &delta.partial_json),
-            "thinking_delta" => {
-                add(&mut open.thinking, &delta.thinking);
-                pieces.push(Piece::Thinking);
-            }
-            "signature_delta" => add(&mut open.signature, &delta.signature),
-            "citations_delta" => {
-                if let Some(citation) = delta.citation {
-                    grown += citation.get().len();
-                    open.citations.push(citation.get().to_owned());
-                }
-            }
-            _ => {}
+            open.joined[place]
+                .get_or_insert_with(|| open.members.text(to).unwrap_or_default())
+                .push_str(&piece);
+            return self.fate.grow(piece.len());
         }
-        self.bytes += grown;
-        if self.bytes > MAX_BYTES {
-            self.broken.get_or_insert(Broken::Unusable("too large"));
+        match kind.as_str() {
+            "citations_delta" => open
+                .citations
+                .extend(delta.get("citation").map(str::to_owned)),
+            "compaction_delta" => {
+                for name in ["content", "encrypted_content"] {
+                    open.later
+                        .extend(delta.get(name).map(|json| (name, json.to_owned())));
+                }
+            }
+            // What an unknown delta says nobody can tell.
+            _ => return,
+        }
+        self.fate.grow(json.len());
+    }
+
+    fn close(&mut self, at: usize, pieces: &mut Vec<Piece>) {
+        self.blocks[at].closed = true;
+        if let Kind::Call(call) = self.blocks[at].block().kind {
+            pieces.push(Piece::Call(call));
         }
     }
 
-    fn close(&mut self, index: u32, pieces: &mut Vec<Piece>) {
-        if let Some(open) = self.at(index) {
-            open.closed = true;
-            if let Kind::Call(call) = open.block().kind {
-                pieces.push(Piece::Call(call));
-            }
+    fn stopped(&mut self, stopped: &Stopped<'_>) {
+        if let Some(reason) = stopped.stop_reason.and_then(|reason| said(reason.get())) {
+            let details = stopped.stop_details.map(RawValue::get);
+            self.stop = Some(stop_of(&reason, details));
         }
     }
 }
 
 impl Open {
-    fn block(&self) -> Block {
+    /// What was joined for a member, else what it began with.
+    fn text(&self, name: &str) -> String {
+        let place = JOINED.iter().position(|(.., to)| *to == name);
+        let joined = place.and_then(|place| self.joined[place].clone());
+        joined
+            .or_else(|| self.members.text(name))
+            .unwrap_or_default()
+    }
+
+    /// The input of a call as JSON text.
+    fn input(&self) -> String {
+        let streamed = self.joined[1].as_deref().unwrap_or_default().trim();
+        let begun = self.members.get("input").unwrap_or("{}");
+        if streamed.is_empty() { begun } else { streamed }.to_owned()
+    }
+
+    fn raw(&self) -> String {
+        let grown = self.joined.iter().any(Option::is_some);
+        if !grown && self.citations.is_empty() && self.later.is_empty() {
+            return self.json.clone();
+        }
         let mut members = self.members.clone();
+        for ((.., to), text) in JOINED.iter().zip(&self.joined) {
+            match text {
+                Some(_) if *to == "input" => members.set(to, object(&self.input())),
+                Some(text) => members.set(to, quote(text)),
+                None => {}
+            }
+        }
         if !self.citations.is_empty() {
             members.set("citations", format!("[{}]", self.citations.join(",")));
         }
-        let mut joined = |name: &str, text: &str| {
-            if !text.is_empty() {
-                members.set(name, quote(text));
-            }
-        };
-        joined("thinking", &self.thinking);
-        joined("signature", &self.signature);
-        joined("text", &self.text);
-        let input = match (self.input.trim(), members.get("input")) {
-            ("", Some(begun)) => begun.to_owned(),
-            (streamed, _) => streamed.to_owned(),
-        };
+        for (name, json) in &self.later {
+            members.set(name, json.clone());
+        }
+        members.write()
+    }
+
+    fn block(&self) -> Block {
         let kind = match self.kind.as_str() {
-            "text" => Kind::Text(self.text.clone()),
-            "tool_use" => {
-                members.set("input", object(&input));
-                let text = |name: &str| members.text(name).unwrap_or_default();
-                Kind::Call(ToolCall {
-                    id: text("id"),
-                    name: text("name"),
-                    input: if input.is_empty() {
-                        "{}".to_owned()
-                    } else {
-                        input
-                    },
-                })
-            }
+            "text" => Kind::Text(self.text("text")),
+            "tool_use" => Kind::Call(ToolCall {
+                id: self.text("id"),
+                name: self.text("name"),
+                input: self.input(),
+            }),
             "thinking" | "redacted_thinking" => Kind::Thinking,
-            _ => {
-                if !self.input.is_empty() {
-                    members.set("input", object(&input));
-                }
-                Kind::Other
-            }
+            _ => Kind::Other,
         };
         Block {
             kind,
-            raw: members.write(),
+            raw: self.raw(),
         }
     }
 }
 
 impl Assemble for Making {
     fn event(&mut self, event: Event<'_>, pieces: &mut Vec<Piece>) {
-        if self.whole {
+        if self.fate.is_sealed() {
             return;
         }
-        // An event of another shape is an unknown one; what it should have told will be missed.
-        let Ok(any) = serde_json::from_slice::<Any<'_>>(event.data) else {
+        let Some(any) = self
+            .fate
+            .json(&event)
+            .and_then(|json| self.fate.read::<Any<'_>>(json))
+        else {
             return;
         };
-        match &*any.kind {
-            "content_block_start" => {
-                if let Some(block) = any.content_block {
-                    self.open(any.index, block.get(), pieces);
+        let kind = any
+            .kind
+            .and_then(|kind| said(kind.get()))
+            .unwrap_or_default();
+        let index = any.index.and_then(|index| index.get().parse().ok());
+        match (&*kind, any.content_block, any.delta) {
+            ("content_block_start", Some(block), _) => match index {
+                Some(index) => self.begin(index, block.get(), pieces),
+                None => self.fate.unusable("a block without index"),
+            },
+            ("content_block_delta", _, Some(delta)) => {
+                if let Some(at) = self.open(index) {
+                    self.delta(at, delta.get(), pieces);
                 }
             }
-            "content_block_delta" => {
-                if let Some(delta) = &any.delta {
-                    self.delta(any.index, delta, pieces);
+            ("content_block_stop", ..) => {
+                if let Some(at) = self.open(index) {
+                    self.close(at, pieces);
                 }
             }
-            "content_block_stop" => self.close(any.index, pieces),
-            "message_delta" => {
-                let delta = any.delta.as_ref();
-                if let Some(reason) = delta.and_then(|delta| delta.stop_reason.as_deref()) {
-                    let details = delta.and_then(|delta| delta.stop_details.as_ref());
-                    self.stop = Some(stop_of(reason, details));
+            ("message_delta", _, Some(delta)) => {
+                if let Some(stopped) = self.fate.read(delta.get()) {
+                    self.stopped(&stopped);
                 }
             }
-            "message_stop" => self.whole = true,
-            "error" => {
-                let error = any.error.unwrap_or_default();
-                self.broken.get_or_insert(Broken::Reported {
-                    kind: error.kind,
-                    message: error.message,
-                });
+            ("message_stop", ..) => self.fate.end(),
+            ("error" | "", ..) => {
+                if let Some(error) = any.error {
+                    self.fate.broken(reported(error.get()));
+                }
             }
             _ => {}
         }
     }
 
     fn body(&mut self, json: &[u8], pieces: &mut Vec<Piece>) {
-        let Ok(body) = serde_json::from_slice::<Body<'_>>(json) else {
-            self.broken.get_or_insert(Broken::Unusable("no message"));
-            return;
+        let body = serde_json::from_slice::<Body<'_>>(json);
+        let (Ok(body), Ok(stopped)) = (body, serde_json::from_slice(json)) else {
+            return self.fate.unusable("the body is no message");
         };
         for (index, block) in (0u32..).zip(&body.content) {
-            self.open(index, block.get(), pieces);
-            self.close(index, pieces);
+            self.begin(index, block.get(), pieces);
+            if let Some(at) = self.at(index) {
+                self.close(at, pieces);
+            }
         }
-        if let Some(reason) = &body.stop_reason {
-            self.stop = Some(stop_of(reason, body.stop_details.as_ref()));
-        }
-        self.whole = true;
+        self.stopped(&stopped);
+        self.fate.end();
     }
 
     fn is_whole(&self) -> bool {
-        self.whole || self.broken.is_some()
+        self.fate.is_sealed()
     }
 
     fn finish(mut self: Box<Self>) -> Result<Whole, Broken> {
-        if let Some(broken) = self.broken {
-            return Err(broken);
-        }
-        let Some(stop) = self.stop.filter(|_| self.whole) else {
+        self.fate.settle()?;
+        if !self.fate.is_whole() {
             return Err(Broken::CutOff);
-        };
-        self.blocks.sort_by_key(|(index, _)| *index);
+        }
+        let stop = self
+            .stop
+            .ok_or(Broken::Unusable("it does not say why it ended"))?;
+        self.blocks.sort_by_key(|open| open.index);
         let mut open_call = false;
         let mut blocks = Vec::with_capacity(self.blocks.len());
-        for (_, open) in &self.blocks {
+        for open in &self.blocks {
             let block = open.block();
-            let cut = match &block.kind {
-                // An output limit may leave a call whose block was closed all the same.
-                Kind::Call(call) => {
-                    !open.closed
-                        || stop == Stop::MaxTokens
-                            && serde_json::from_str::<&RawValue>(&call.input).is_err()
+            if let Kind::Call(call) = &block.kind {
+                // A limit may leave a call whose block was closed all the same.
+                let cut = !open.closed || stop == Stop::MaxTokens && !is_json(&call.input);
+                if cut && matches!(stop, Stop::EndTurn | Stop::ToolUse | Stop::Pause) {
+                    return Err(Broken::Unusable("a call without its end"));
                 }
-                _ => false,
-            };
-            open_call |= cut;
+                open_call |= cut;
+                if cut {
+                    continue;
+                }
+            }
             let empty = matches!(&block.kind, Kind::Text(text) if text.trim().is_empty());
-            if !cut && !empty {
+            if !empty {
                 blocks.push(block);
             }
         }
@@ -341,13 +347,15 @@ impl Assemble for Making {
     }
 }
 
-fn stop_of(reason: &str, details: Option<&StopDetails>) -> Stop {
+fn stop_of(reason: &str, details: Option<&str>) -> Stop {
     match reason {
         "end_turn" | "stop_sequence" => Stop::EndTurn,
         "tool_use" => Stop::ToolUse,
         "max_tokens" => Stop::MaxTokens,
         "pause_turn" | "compaction" => Stop::Pause,
-        "refusal" => Stop::Refusal(details.and_then(|details| details.category.clone())),
+        "refusal" => {
+            Stop::Refusal(details.and_then(|details| Members::read(details)?.text("category")))
+        }
         "model_context_window_exceeded" => Stop::ContextWindow,
         other => Stop::Unknown(other.to_owned()),
     }
