@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use prefixgate::agent::machine::{Event, Outcome, Step, Stop};
+use prefixgate::agent::machine::{Event, Outcome, Step, Stop, cut};
 use prefixgate::agent::model::{Ask, Format as _, Messages};
 use prefixgate::agent::talk::{Answer, CallResult, Entry};
 use prefixgate::sim::{Options, Sim};
@@ -54,12 +54,16 @@ async fn f03_for_every_budget_pairs_stay_whole_and_the_provider_takes_what_is_le
     let endpoint = endpoint(&sim.base_url());
     let mut cuts = HashSet::new();
     let mut untouched = 0;
-    for budget in 1..4000 {
-        let mut play = at_budget(&long, budget);
-        let Step::Compact { from } = play.next() else {
+    for budget in 1..16_000 {
+        let from = cut(long.run.entries(), budget);
+        if from == 1 {
             untouched += 1;
             continue;
-        };
+        }
+        if !cuts.insert(from) {
+            continue;
+        }
+        let mut play = long.clone();
         let spent = play.run.spent().clone();
         play.put(Event::Compacted {
             summary: "what was done".into(),
@@ -72,20 +76,18 @@ async fn f03_for_every_budget_pairs_stay_whole_and_the_provider_takes_what_is_le
         assert_eq!(play.run.spent().pico, spent.pico + 90, "the summary is paid");
         assert_eq!(play.run.spent().tokens(), spent.tokens() + 440);
         assert_eq!(play.run.turns(), 15, "it is no turn");
-        if cuts.insert(from) {
-            let ask = Ask {
-                setup: play.run.setup(),
-                entries,
-                aside: None,
-                max_tokens: 100,
-            };
-            let model = "claude-sonnet-5";
-            let body = Messages.request(&ask);
-            let reply = endpoint.ask(model, body, &Vec::new(), &mut |_| {}).await;
-            assert!(reply.is_ok(), "budget {budget}: {reply:?}");
-        }
+        let ask = Ask {
+            setup: play.run.setup(),
+            entries,
+            aside: None,
+            max_tokens: 100,
+        };
+        let model = "claude-sonnet-5";
+        let body = Messages.request(&ask);
+        let reply = endpoint.ask(model, body, &Vec::new(), &mut |_| {}).await;
+        assert!(reply.is_ok(), "budget {budget}: {reply:?}");
     }
-    assert!(cuts.len() > 5, "{cuts:?}");
+    assert_eq!(cuts.len(), 15, "every border between pairs: {cuts:?}");
     assert!(untouched > 0);
 }
 
