@@ -202,7 +202,8 @@ impl Crew {
 /// Whether an agent's end is one that starting it again would not change: it has said its last, or
 /// was asked about its work since.
 fn has_ended(run: &AgentRun) -> bool {
-    run.outcome().is_some_and(|outcome| stands(outcome) || run.aside().is_some())
+    run.outcome()
+        .is_some_and(|outcome| stands(outcome) || run.aside().is_some())
 }
 
 fn stands(outcome: &Outcome) -> bool {

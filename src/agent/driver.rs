@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::budget::Budget;
 use super::journal::{Journal, JournalError};
 use super::machine::{
-    AgentRun, Bill, Event, Happened, Outcome, Setup, Situation, Spent, Step, Stop, ToDo,
+    AgentRun, Event, Happened, Outcome, Setup, Situation, Spent, Step, Stop, ToDo,
 };
 use super::model::{Ask, Attempt, Endpoint, Failure, Headers, Piece, Reply};
 use super::notice::{Listener, Notice};
@@ -34,7 +34,7 @@ const NOT_MADE: &str = "not run: the run had come to an end before";
 const CANCELLED: &str = "cancelled by the user while it ran, outcome unknown";
 
 /// What a conversation is summed up with.
-const SUM_UP: &str = "Write a summary of the conversation so far, to go on from in its place. Keep: \
+pub(super) const SUM_UP: &str = "Write a summary of the conversation so far, to go on from in its place. Keep: \
 the task as it was given, what was decided and why, what was done (files, commands, their \
 outcomes), what is known and where it stands, what is left to do. Leave out what no longer \
 matters. Call no tool. Answer with the summary only.";
@@ -171,25 +171,6 @@ impl Agent {
     #[must_use]
     pub const fn run(&self) -> &AgentRun {
         &self.run
-    }
-
-    /// Books what the agents of the run have used by their journals
-    /// ([`Journals::spent`](super::journal::Journals::spent)) and this one has not heard of: those
-    /// that were at work when the program was stopped had no chance to tell.
-    ///
-    /// # Errors
-    /// The journal cannot be written.
-    pub fn settle(&mut self, whole: &Spent) -> Result<(), JournalError> {
-        let spent = whole.beyond(self.run.spent());
-        if spent == Spent::default() {
-            return Ok(());
-        }
-        self.record(Event::Delegated {
-            call: String::new(),
-            spent: spent.clone(),
-        })?;
-        self.parts.budget.add(&spent);
-        Ok(())
     }
 
     /// The user says something; what was ended goes on with it.
@@ -388,14 +369,9 @@ impl Agent {
                 trouble = self.piece(piece, eager);
             }
         };
-        let reply = tokio::select! {
-            reply = endpoint.ask(&model, body, &headers, &mut on_piece) => reply,
-            () = cancelled.cancelled() => Err(Attempt {
-                reason: "cancelled".to_owned(),
-                failure: Failure::Final,
-                bill: Bill::default(),
-            }),
-        };
+        let reply = endpoint
+            .ask_until(&model, body, &headers, &cancelled, &mut on_piece)
+            .await;
         trouble.map(|()| reply)
     }
 
@@ -610,7 +586,7 @@ async fn pause(cancelled: &CancellationToken, wait: Duration) {
 }
 
 /// Doubles from attempt to attempt, less up to a quarter, so that clients do not come back together.
-fn backoff(attempts: u32) -> Duration {
+pub(super) fn backoff(attempts: u32) -> Duration {
     let full = FIRST_WAIT.saturating_mul(1 << attempts.saturating_sub(1).min(8));
     let full = full.min(LONGEST_WAIT);
     let mut random = [0u8; 1];

@@ -38,7 +38,10 @@ impl Renamed {
             setup.run.clone_from(run);
         }
         if let Some(main) = &self.main {
-            for name in [Some(&mut setup.agent), setup.parent.as_mut()].into_iter().flatten() {
+            for name in [Some(&mut setup.agent), setup.parent.as_mut()]
+                .into_iter()
+                .flatten()
+            {
                 if name == MAIN {
                     name.clone_from(main);
                 }

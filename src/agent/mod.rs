@@ -16,6 +16,7 @@
 //! | [`subagent`] | the tool that starts sub-agents |
 //! | [`memory`] | notes that outlive a run |
 //! | [`pattern`] | ways to work: react, reflexion, plan and execute |
+//! | `restate` | the loop on a workflow engine (feature `restate`) |
 //!
 //! # As a library
 //!
@@ -76,6 +77,8 @@ pub mod memory;
 pub mod model;
 pub mod notice;
 pub mod pattern;
+#[cfg(feature = "restate")]
+pub mod restate;
 pub mod subagent;
 pub mod talk;
 pub mod tools;

@@ -2,6 +2,7 @@
 //! the same behind a proxy.
 //!
 //! - `[[plan:shell_ok,read,end]]`: steps; the step is the number of tool-result turns since then
+//! - `[[plan:read+shell_ok+tool=note,end]]`: three calls at once
 //! - `[[inject:429ra x2 @1]]`: at step 1 the first two attempts end in that failure
 //! - `[[usage:190000@2]]`: report that many input tokens at step 2
 //! - `[[delay:300]]`: milliseconds before the head
@@ -184,6 +185,12 @@ fn answer(
             let calls =
                 (0..2).filter_map(|_| tools::choose("agent", declared, step, setting.workdir));
             ("Two agents at once.".to_owned(), calls.collect())
+        }
+        several if several.contains('+') => {
+            let words = several.split('+');
+            let calls =
+                words.filter_map(|word| tools::choose(word, declared, step, setting.workdir));
+            ("Several calls at once.".to_owned(), calls.collect())
         }
         word => match tools::choose(word, declared, step, setting.workdir) {
             Some(call) => (format!("Step {step}: {word}."), vec![call]),

@@ -1,1 +1,8 @@
 //! Journals: killed anywhere, resumed, forked.
+
+mod damage;
+mod fork;
+mod journals;
+mod resume;
+mod runs;
+mod world;

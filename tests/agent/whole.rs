@@ -1,6 +1,7 @@
 //! Whole runs: through the gateway, and at the command line.
 
 mod command;
+mod killed;
 mod sixty;
 mod traced;
 mod world;

@@ -39,7 +39,11 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some("provider") {
         return provider();
     }
-    let fsyncs = [("never", Fsync::Never), ("turn", Fsync::Turn), ("always", Fsync::Always)];
+    let fsyncs = [
+        ("never", Fsync::Never),
+        ("turn", Fsync::Turn),
+        ("always", Fsync::Always),
+    ];
     println!("| journal synced | median | p95 | median of the last 20 turns | peak memory |");
     println!("|---|---|---|---|---|");
     let mut missed = false;
@@ -218,7 +222,9 @@ fn request(stream: &mut TcpStream) -> Instant {
 fn answer(turn: usize) -> Vec<u8> {
     let mut body = String::new();
     let mut event = |name: &str, data: String| {
-        body.push_str(&format!("event: {name}\ndata: {{\"type\":\"{name}\",{data}}}\n\n"));
+        body.push_str(&format!(
+            "event: {name}\ndata: {{\"type\":\"{name}\",{data}}}\n\n"
+        ));
     };
     event(
         "message_start",
@@ -257,7 +263,9 @@ fn answer(turn: usize) -> Vec<u8> {
     }
     event(
         "message_delta",
-        format!(r#""delta":{{"stop_reason":"{stop}","stop_sequence":null}},"usage":{{"output_tokens":220}}"#),
+        format!(
+            r#""delta":{{"stop_reason":"{stop}","stop_sequence":null}},"usage":{{"output_tokens":220}}"#
+        ),
     );
     body.push_str("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
     let head = format!(

@@ -19,8 +19,6 @@ use super::{
 };
 use crate::agent::machine::AgentRun;
 
-/// Name of the database inside the data directory.
-const FILE_NAME: &str = "agent.db";
 /// The schema that is made and read here.
 const SCHEMA: i64 = 1;
 /// How long a statement waits for another process.
@@ -53,12 +51,12 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens the database of a data directory, or makes it.
+    /// Opens the database in a file, or makes it, readable by its owner only.
     ///
     /// # Errors
     /// It cannot be opened, or a newer program has made it.
-    pub fn open(data_dir: &Path, fsync: Fsync) -> Result<Self, JournalError> {
-        let path = data_dir.join(FILE_NAME);
+    pub fn open(path: &Path, fsync: Fsync) -> Result<Self, JournalError> {
+        let path = path.to_owned();
         let io = |source| JournalError::Io {
             path: path.display().to_string(),
             source,

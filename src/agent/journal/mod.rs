@@ -5,7 +5,7 @@
 //! | kind | where |
 //! |---|---|
 //! | [`Directory`] | `<data dir>/agent/<run>/<agent>.jsonl`, a line for each event; checkpoints beside it |
-//! | [`Database`] | one SQLite database |
+//! | [`Database`] | one SQLite file |
 //! | [`Scratch`] | memory, for runs that need not outlive the process |
 //!
 //! The events are the truth. A checkpoint only saves reading all of them again, and one that is

@@ -112,22 +112,6 @@ impl Spent {
             uncounted: self.uncounted.saturating_add(other.uncounted),
         };
     }
-
-    /// What it has more than `other`.
-    #[must_use]
-    pub fn beyond(&self, other: &Self) -> Self {
-        Self {
-            answers: self.answers.saturating_sub(other.answers),
-            calls: self.calls.saturating_sub(other.calls),
-            uncached: self.uncached.saturating_sub(other.uncached),
-            read: self.read.saturating_sub(other.read),
-            written: self.written.saturating_sub(other.written),
-            output: self.output.saturating_sub(other.output),
-            pico: self.pico.saturating_sub(other.pico),
-            unpriced: self.unpriced.saturating_sub(other.unpriced),
-            uncounted: self.uncounted.saturating_sub(other.uncounted),
-        }
-    }
 }
 
 impl Limits {

@@ -143,7 +143,12 @@ impl Inner {
         let path = self.dir.join(LOCK);
         let fault = |error| broken(&path, &error);
         let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(false).open(&path).map_err(fault)?;
+        let file = options
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(fault)?;
         file.lock().map_err(fault)?;
         Ok((gate, file))
     }
@@ -166,9 +171,9 @@ impl Memory for Files {
 
     fn append<'a>(&'a self, name: &'a str, text: &'a str) -> BoxFuture<'a, Remembered<()>> {
         let (name, text) = (name.to_owned(), text.to_owned());
-        Box::pin(self.on(move |inner| {
-            inner.change(&name, |old| Ok(old.unwrap_or_default() + &text))
-        }))
+        Box::pin(
+            self.on(move |inner| inner.change(&name, |old| Ok(old.unwrap_or_default() + &text))),
+        )
     }
 
     fn delete<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Remembered<()>> {

@@ -11,8 +11,8 @@ mod tool;
 
 use futures_util::future::BoxFuture;
 
-pub use files::Files;
 pub use self::redis::Redis;
+pub use files::Files;
 pub use sqlite::Sqlite;
 pub use tool::tool;
 
@@ -125,7 +125,8 @@ fn check_name(name: &str) -> Remembered<()> {
     let good = name.len() <= MAX_NAME
         && first.is_some_and(|byte| byte.is_ascii_alphanumeric())
         && name.bytes().all(plain);
-    good.then_some(()).ok_or_else(|| MemoryError::Name(name.to_owned()))
+    good.then_some(())
+        .ok_or_else(|| MemoryError::Name(name.to_owned()))
 }
 
 fn check_size(bytes: usize) -> Remembered<()> {

@@ -65,7 +65,10 @@ impl Redis {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(PATIENCE))
             .set_response_timeout(Some(PATIENCE));
-        let made = self.client.get_multiplexed_async_connection_with_config(&config).await;
+        let made = self
+            .client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await;
         let made = made.map_err(|error| broken(&error))?;
         *held = Some(made.clone());
         Ok(made)
@@ -102,7 +105,11 @@ impl Redis {
         check_name(name)?;
         check_size(text.len())?;
         let mut put = self.script(PUT);
-        put.arg(name).arg(text).arg(how).arg(MAX_NOTES).arg(MAX_NOTE);
+        put.arg(name)
+            .arg(text)
+            .arg(how)
+            .arg(MAX_NOTES)
+            .arg(MAX_NOTE);
         let answer: String = self.send(&put).await?;
         match answer.as_str() {
             "ok" => Ok(()),

@@ -34,7 +34,9 @@ impl Sqlite {
         let fault = |error| broken(path, &error);
         let connection = Connection::open(path).map_err(fault)?;
         connection.busy_timeout(BUSY_TIMEOUT).map_err(fault)?;
-        connection.pragma_update(None, "journal_mode", "wal").map_err(fault)?;
+        connection
+            .pragma_update(None, "journal_mode", "wal")
+            .map_err(fault)?;
         connection.execute(TABLE, []).map_err(fault)?;
         Ok(Self(Arc::new(Inner {
             path: path.to_owned(),
@@ -64,7 +66,10 @@ impl Inner {
         &self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<Remembered<T>>,
     ) -> Remembered<T> {
-        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut connection = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let fault = |error| broken(&self.path, &error);
         let transaction = connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
@@ -113,7 +118,8 @@ impl Memory for Sqlite {
         let name = name.to_owned();
         Box::pin(async move {
             check_name(&name)?;
-            self.on(move |on| Ok(text(on, &name)?.ok_or(MemoryError::Missing(name)))).await
+            self.on(move |on| Ok(text(on, &name)?.ok_or(MemoryError::Missing(name))))
+                .await
         })
     }
 
@@ -143,7 +149,11 @@ impl Memory for Sqlite {
             check_name(&name)?;
             self.on(move |on| {
                 let gone = on.execute("delete from agent_notes where name = ?1", [&name])?;
-                Ok(if gone == 0 { Err(MemoryError::Missing(name)) } else { Ok(()) })
+                Ok(if gone == 0 {
+                    Err(MemoryError::Missing(name))
+                } else {
+                    Ok(())
+                })
             })
             .await
         })

@@ -95,13 +95,22 @@ async fn act(memory: &dyn Memory, input: Input) -> Result<String, MemoryError> {
     match input.action {
         Action::List => {
             let notes = memory.list().await?;
-            let lines = notes.iter().map(|note| format!("{} ({})\n", note.name, note.bytes));
+            let lines = notes
+                .iter()
+                .map(|note| format!("{} ({})\n", note.name, note.bytes));
             let lines: String = lines.collect();
-            Ok(if lines.is_empty() { "no notes".to_owned() } else { lines })
+            Ok(if lines.is_empty() {
+                "no notes".to_owned()
+            } else {
+                lines
+            })
         }
         Action::Read => memory.read(&name).await,
         Action::Write => memory.write(&name, &text).await.map(|()| "kept".to_owned()),
-        Action::Append => memory.append(&name, &text).await.map(|()| "kept".to_owned()),
+        Action::Append => memory
+            .append(&name, &text)
+            .await
+            .map(|()| "kept".to_owned()),
         Action::Delete => memory.delete(&name).await.map(|()| "forgotten".to_owned()),
     }
 }
@@ -109,13 +118,15 @@ async fn act(memory: &dyn Memory, input: Input) -> Result<String, MemoryError> {
 fn failed(error: MemoryError) -> ToolError {
     let message = error.to_string();
     match error {
-        MemoryError::Missing(_) => ToolError::failed("not_found", message)
-            .hint("`list` tells which notes there are"),
+        MemoryError::Missing(_) => {
+            ToolError::failed("not_found", message).hint("`list` tells which notes there are")
+        }
         MemoryError::Name(_) => ToolError::failed("invalid_input", message),
         MemoryError::TooLong(_) => ToolError::failed("too_large", message)
             .hint("write a shorter text, or put a part of it into another note"),
-        MemoryError::Full => ToolError::failed("full", message)
-            .hint("delete notes that are not needed any more"),
+        MemoryError::Full => {
+            ToolError::failed("full", message).hint("delete notes that are not needed any more")
+        }
         MemoryError::Broken { .. } => ToolError::failed("unavailable", message),
     }
 }

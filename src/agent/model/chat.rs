@@ -140,6 +140,8 @@ fn as_it_came(answer: &Answer) -> String {
     for block in &answer.blocks {
         match &block.kind {
             Kind::Call(_) => calls.push(block.raw.as_str()),
+            // Older journals may hold texts that are refused.
+            Kind::Text(text) if text.trim().is_empty() => {}
             Kind::Text(_) => content.push(inside(&block.raw)),
             Kind::Thinking | Kind::Other => {
                 others.push(',');

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, LOCATION, USER_AGENT};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use tokio_util::sync::CancellationToken;
 
 pub use address::address;
 pub use failure::Failure;
@@ -41,6 +41,9 @@ const MAX_WORDS: usize = 600;
 /// How long the end of a body is waited for behind a whole answer. A body that is read to its end
 /// leaves its connection to the next request.
 const LINGER: Duration = Duration::from_millis(100);
+
+/// What is said of an attempt that the caller has ended.
+const CANCELLED: &str = "cancelled";
 
 /// Where requests go.
 pub struct Endpoint {
@@ -102,6 +105,8 @@ enum Cut {
     Connection(String),
     /// Nothing came for too long.
     Silent,
+    /// The answer is not wanted any more.
+    Cancelled,
 }
 
 impl From<Broken> for Cut {
@@ -122,7 +127,7 @@ impl Endpoint {
             Wire::Chat | Wire::Responses => "openai",
         };
         Ok(Self {
-            format: format_of(wire).context("no such wire format")?,
+            format: format_of(wire),
             base: base.to_owned(),
             key: key.to_owned(),
             client: upstream::clients(&config)?.pooled,
@@ -143,9 +148,32 @@ impl Endpoint {
         headers: &Headers,
         on_piece: &mut (dyn FnMut(Piece) + Send),
     ) -> Result<Reply, Attempt> {
+        let never = CancellationToken::new();
+        self.ask_until(model, body, headers, &never, on_piece).await
+    }
+
+    /// The same until it is `cancelled`. What has come by then is paid for all the same, so an
+    /// answer is never just dropped.
+    ///
+    /// # Errors
+    /// There is no whole answer.
+    pub async fn ask_until(
+        &self,
+        model: &str,
+        body: Vec<u8>,
+        headers: &Headers,
+        cancelled: &CancellationToken,
+        on_piece: &mut (dyn FnMut(Piece) + Send),
+    ) -> Result<Reply, Attempt> {
         let request = self.request(body, headers)?;
         let again = |reason| Attempt::new(reason, Failure::Again(None));
-        let answer = tokio::time::timeout(self.silence, self.client.request(request)).await;
+        let answer = tokio::time::timeout(self.silence, self.client.request(request));
+        let answer = tokio::select! {
+            answer = answer => answer,
+            () = cancelled.cancelled() => {
+                return Err(Attempt::new(CANCELLED.to_owned(), Failure::Final));
+            }
+        };
         let answer = match answer {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
@@ -173,6 +201,7 @@ impl Endpoint {
         let mut arriving = Arriving {
             making: self.format.assembler(model),
             decoder: sse::Decoder::new(MAX_EVENT),
+            cancelled: cancelled.clone(),
             shape,
             plain: Vec::new(),
             pieces: Vec::new(),
@@ -229,7 +258,11 @@ impl Endpoint {
         on_piece: &mut (dyn FnMut(Piece) + Send),
     ) -> Result<(), Cut> {
         while !arriving.making.is_whole() {
-            let frame = match tokio::time::timeout(self.silence, body.frame()).await {
+            let frame = tokio::select! {
+                frame = tokio::time::timeout(self.silence, body.frame()) => frame,
+                () = arriving.cancelled.cancelled() => return Err(Cut::Cancelled),
+            };
+            let frame = match frame {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(None) => return Ok(()),
                 Ok(Some(Err(error))) => return Err(Cut::Connection(causes(&error))),
@@ -317,6 +350,7 @@ impl Endpoint {
                 (Failure::Again(None), reason)
             }
             Cut::Silent => (Failure::Again(None), self.silent()),
+            Cut::Cancelled => (Failure::Final, CANCELLED.to_owned()),
         };
         Attempt {
             reason,
@@ -358,6 +392,7 @@ impl Endpoint {
 struct Arriving {
     making: Box<dyn Assemble>,
     decoder: sse::Decoder,
+    cancelled: CancellationToken,
     shape: Shape,
     plain: Vec<u8>,
     pieces: Vec<Piece>,

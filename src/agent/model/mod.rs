@@ -151,12 +151,12 @@ pub trait Format: Send + Sync {
 
 /// The format of a word.
 #[must_use]
-pub fn format_of(wire: Wire) -> Option<Box<dyn Format>> {
-    Some(match wire {
+pub fn format_of(wire: Wire) -> Box<dyn Format> {
+    match wire {
         Wire::Messages => Box::new(Messages),
         Wire::Chat => Box::new(Chat),
         Wire::Responses => Box::new(Responses),
-    })
+    }
 }
 
 /// Refuses two calls with one id: their results could not be told apart.

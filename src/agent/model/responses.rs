@@ -112,7 +112,10 @@ fn input(ask: &Ask<'_>, out: &mut Vec<String>) {
                 let own = answer.wire == Wire::Responses && answer.model == ask.setup.model;
                 ids.take(at, answer, own);
                 if own {
-                    out.extend(answer.blocks.iter().map(|block| block.raw.clone()));
+                    let blank =
+                        |kind: &Kind| matches!(kind, Kind::Text(text) if text.trim().is_empty());
+                    let blocks = answer.blocks.iter().filter(|block| !blank(&block.kind));
+                    out.extend(blocks.map(|block| block.raw.clone()));
                 } else {
                     anew(answer, &ids, out);
                 }

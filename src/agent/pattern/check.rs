@@ -76,7 +76,9 @@ impl Check {
     fn told(&self, how: &str, written: &str) -> String {
         let written = written.trim();
         let from = written.ceil_char_boundary(written.len().saturating_sub(TOLD));
-        format!("`{}` {how}\n{}", self.command, &written[from..]).trim_end().to_owned()
+        format!("`{}` {how}\n{}", self.command, &written[from..])
+            .trim_end()
+            .to_owned()
     }
 }
 

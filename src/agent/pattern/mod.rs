@@ -146,7 +146,9 @@ impl Site<'_> {
     }
 
     fn tell(&self, agent: &Agent, notice: Notice<'_>) {
-        self.crew.listener.notice(&agent.run().setup().agent, notice);
+        self.crew
+            .listener
+            .notice(&agent.run().setup().agent, notice);
     }
 }
 

@@ -158,7 +158,11 @@ impl Spawn {
         if self.parent.depth + 1 < MAX_DEPTH {
             names.push(NAME.to_owned());
         }
-        names.retain(|name| self.allowed.as_ref().is_none_or(|allowed| allowed.contains(name)));
+        names.retain(|name| {
+            self.allowed
+                .as_ref()
+                .is_none_or(|allowed| allowed.contains(name))
+        });
         names
     }
 
@@ -186,8 +190,14 @@ impl Spawn {
         let passed = u64::try_from(now_ms.saturating_sub(self.since_ms)).unwrap_or(0);
         let passed = passed.saturating_add(self.worked_ms);
         limits.wall_ms = limits.wall_ms.map(|wall| wall.saturating_sub(passed));
-        check_price(&endpoint.prices, &endpoint.provider, &setup.model, limits, now_ms)
-            .map_err(|error| ToolError::failed("unpriced", error.to_string()))?;
+        check_price(
+            &endpoint.prices,
+            &endpoint.provider,
+            &setup.model,
+            limits,
+            now_ms,
+        )
+        .map_err(|error| ToolError::failed("unpriced", error.to_string()))?;
         let names = self.for_children();
         let allowed = input.tools.map(|mut tools| {
             tools.retain(|tool| names.contains(tool));
@@ -205,11 +215,21 @@ impl Spawn {
 
 /// An id that is the same for the same call, and starts with the name it was given.
 fn id(name: Option<&str>, key: &str) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() {
+            c.to_ascii_lowercase()
+        } else {
+            '-'
+        }
+    };
     let stem: String = name.unwrap_or_default().chars().map(plain).collect();
     let stem = crate::text::prefix(&stem, MAX_STEM).trim_matches('-');
     let stem = if stem.is_empty() { "sub" } else { stem };
     let hash = Sha256::digest(key.as_bytes());
-    let hash: String = hash.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    let hash: String = hash
+        .iter()
+        .take(4)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("{stem}-{hash}")
 }

@@ -25,12 +25,14 @@ pub fn told(run: &AgentRun) -> ToolResult {
             "{text}\n\n[The answer of the sub-agent was cut off here by its output limit.]"
         )),
         Some(Outcome::Cancelled) | None => failed("cancelled", "was cancelled"),
-        Some(Outcome::ProviderError(why)) => {
-            failed("provider_error", &format!("could not reach its model: {why}"))
-        }
-        Some(Outcome::ToolException(why)) => {
-            failed("tool_exception", &format!("has a tool that cannot work: {why}"))
-        }
+        Some(Outcome::ProviderError(why)) => failed(
+            "provider_error",
+            &format!("could not reach its model: {why}"),
+        ),
+        Some(Outcome::ToolException(why)) => failed(
+            "tool_exception",
+            &format!("has a tool that cannot work: {why}"),
+        ),
         Some(outcome) => failed("ended", &format!("ended with {}", outcome.as_str())),
     }
 }

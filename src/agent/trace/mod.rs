@@ -26,8 +26,8 @@ use super::notice::{Listener, Notice};
 use crate::clock::Clock;
 use crate::trace::ids::{Context, SpanId, TraceId};
 
-pub use span::{Span, What};
 use span::{AgentFacts, TurnFacts};
+pub use span::{Span, What};
 
 /// Finished spans that may wait to be sent. More are dropped, and counted.
 pub const MAX_WAITING: usize = 8_192;
@@ -149,7 +149,10 @@ impl Tracer {
                 self.sample_ppm,
             )
         });
-        let above = setup.parent.as_deref().and_then(|name| state.agents.get(name));
+        let above = setup
+            .parent
+            .as_deref()
+            .and_then(|name| state.agents.get(name));
         // A sub-agent belongs to the call that started it, if only one can have.
         let call = above.and_then(|above| {
             let mut calls = above.calls.values();
@@ -341,7 +344,10 @@ impl Listener for Tracer {
         };
         let value = traceparent(context.trace, turn.id, context.sampled);
         let header = HeaderValue::from_str(&value).ok();
-        header.map(|value| (TRACEPARENT, value)).into_iter().collect()
+        header
+            .map(|value| (TRACEPARENT, value))
+            .into_iter()
+            .collect()
     }
 }
 

@@ -128,7 +128,10 @@ impl TurnFacts {
             web_searches: sum(old.web_searches, new.web_searches),
             split_inferred: old.split_inferred || new.split_inferred,
         };
-        self.pico = self.pico.zip(bill.pico).map(|(one, other)| one.saturating_add(other));
+        self.pico = self
+            .pico
+            .zip(bill.pico)
+            .map(|(one, other)| one.saturating_add(other));
     }
 }
 

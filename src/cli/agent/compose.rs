@@ -23,9 +23,7 @@ use crate::agent::model::{Endpoint, format_of};
 use crate::agent::notice::{Listener, Several};
 use crate::agent::pattern::{Check, Pattern, PlanExecute, Reflexion};
 use crate::agent::subagent::Spawning;
-use crate::agent::tools::{
-    Commands, Fetch, Root, Toolbox, builtin, fetch_url, run_command,
-};
+use crate::agent::tools::{Commands, Fetch, Root, Toolbox, builtin, fetch_url, run_command};
 use crate::agent::trace::Tracer;
 use crate::clock::Clock;
 use crate::config::{self, Config, ConfigError, Environment, Problem, SyncEvents, Upstream};
@@ -131,7 +129,7 @@ pub async fn compose(
     }
     let crew = Crew {
         endpoint: Arc::new(Endpoint {
-            format: format_of(settings.api).context("no such wire format")?,
+            format: format_of(settings.api),
             base: whom.base,
             key: whom.key,
             client,
@@ -213,14 +211,17 @@ async fn toolbox(
     memory: Option<Arc<dyn Memory>>,
 ) -> anyhow::Result<(Toolbox, Option<Servers>)> {
     let settings = &config.agent;
-    let root = Root::new(&settings.root)
-        .with_context(|| format!("--root {}", settings.root.display()))?;
+    let root =
+        Root::new(&settings.root).with_context(|| format!("--root {}", settings.root.display()))?;
     let mut toolbox = Toolbox::new();
     for tool in builtin(&root) {
         toolbox.add(tool);
     }
     if !settings.allow.is_empty() {
-        toolbox.add(run_command(&root, Commands::allowing(settings.allow.clone())));
+        toolbox.add(run_command(
+            &root,
+            Commands::allowing(settings.allow.clone()),
+        ));
     }
     if settings.fetch {
         toolbox.add(fetch_url(&Fetch {
@@ -260,7 +261,11 @@ fn notes_of(config: &Config) -> PathBuf {
     let root = &config.agent.root;
     let root = root.canonicalize().unwrap_or_else(|_| root.clone());
     let hash = Sha256::digest(root.as_os_str().as_encoded_bytes());
-    let hash: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let hash: String = hash
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     config.data_dir.join("agent-memory").join(hash)
 }
 

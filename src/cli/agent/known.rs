@@ -35,7 +35,9 @@ pub fn keep(data_dir: &Path, run: &str, begun: &Begun) -> anyhow::Result<()> {
     let place = || path.display().to_string();
     let mut directories = std::fs::DirBuilder::new();
     directories.recursive(true).mode(0o700);
-    directories.create(data_dir.join(DIRECTORY)).with_context(place)?;
+    directories
+        .create(data_dir.join(DIRECTORY))
+        .with_context(place)?;
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
     let mut file = options.open(&path).with_context(place)?;

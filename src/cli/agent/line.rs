@@ -46,7 +46,9 @@ fn line(notice: Notice<'_>) -> Value {
             "model": run.setup().model,
             "turns": run.turns(),
         }),
-        Notice::Asked { turn, attempt } => json!({"type": "asked", "turn": turn, "attempt": attempt}),
+        Notice::Asked { turn, attempt } => {
+            json!({"type": "asked", "turn": turn, "attempt": attempt})
+        }
         Notice::Text(text) => json!({"type": "text", "text": text}),
         Notice::Thinking => json!({"type": "thinking"}),
         Notice::ThinkingDropped(blocks) => json!({"type": "thinking_dropped", "blocks": blocks}),

@@ -223,4 +223,3 @@ fn when(ms: i64) -> String {
         .map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string())
         .unwrap_or_default()
 }
-

@@ -116,7 +116,9 @@ impl Whom {
     pub fn of(settings: &Agent, environment: &Environment) -> Self {
         let text = |name: &str| {
             let value = environment.get(name)?;
-            value.to_str().map(|text| text.trim_end_matches('/').to_owned())
+            value
+                .to_str()
+                .map(|text| text.trim_end_matches('/').to_owned())
         };
         let (provider, own, variable, own_key, model) = match settings.api {
             Wire::Messages => (
@@ -134,7 +136,10 @@ impl Whom {
                 "gpt-5.6-sol",
             ),
         };
-        let key_env = settings.key_env.clone().unwrap_or_else(|| own_key.to_owned());
+        let key_env = settings
+            .key_env
+            .clone()
+            .unwrap_or_else(|| own_key.to_owned());
         let base = (settings.base_url.clone())
             .or_else(|| text(variable))
             .unwrap_or_else(|| own.to_owned());
@@ -204,7 +209,9 @@ pub fn task(typed: Option<String>) -> anyhow::Result<Option<String>> {
     let task = if typed == "-" {
         let mut text = String::new();
         let mut input = std::io::stdin().lock().take(MAX_TEXT);
-        input.read_to_string(&mut text).context("the task on stdin")?;
+        input
+            .read_to_string(&mut text)
+            .context("the task on stdin")?;
         text
     } else {
         typed

@@ -58,7 +58,10 @@ impl Simulated {
         let upstream = |name: &str, format, price_provider: &str| {
             anyhow::Ok(Upstream {
                 name: name.to_owned(),
-                base: sim.base_url().parse().context("the simulated provider has no valid URL")?,
+                base: sim
+                    .base_url()
+                    .parse()
+                    .context("the simulated provider has no valid URL")?,
                 format,
                 price_provider: price_provider.to_owned(),
                 dialect: Dialect::default(),
@@ -68,7 +71,9 @@ impl Simulated {
             upstream("anthropic", Format::Anthropic, "anthropic")?,
             upstream("openai", Format::OpenAi, "openai")?,
         ];
-        let gateway = Gateway::start(config).await.context("cannot start the gateway")?;
+        let gateway = Gateway::start(config)
+            .await
+            .context("cannot start the gateway")?;
         let base = format!("http://{}", gateway.proxy_addr());
         Ok(Self {
             sim,
@@ -91,7 +96,10 @@ impl Simulated {
 
 /// What the books of the gateway say.
 fn told(records: &Path) -> Option<String> {
-    let runs = Sqlite::open_read(records).ok()?.runs(&Filter::all(1)).ok()?;
+    let runs = Sqlite::open_read(records)
+        .ok()?
+        .runs(&Filter::all(1))
+        .ok()?;
     let totals = runs.first()?.totals;
     let paid = totals.known_cost()?;
     let without = totals.cost_no_cache_pico?;
@@ -138,7 +146,10 @@ pub fn playground(scratch: &Path) -> anyhow::Result<PathBuf> {
         ));
     }
     std::fs::write(root.join(HELLO), hello).with_context(place)?;
-    std::fs::write(root.join("notes.md"), "# Notes\n\n- prefix: what stays\n- suffix: what is new\n")
-        .with_context(place)?;
+    std::fs::write(
+        root.join("notes.md"),
+        "# Notes\n\n- prefix: what stays\n- suffix: what is new\n",
+    )
+    .with_context(place)?;
     Ok(root)
 }

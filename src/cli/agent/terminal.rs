@@ -110,7 +110,11 @@ impl Terminal {
                 if state.tools.len() < MAX_CALLS {
                     state.tools.insert(call.id.clone(), call.name.clone());
                 }
-                format!("{who}  > {} {}", printable(&call.name), preview(&call.input))
+                format!(
+                    "{who}  > {} {}",
+                    printable(&call.name),
+                    preview(&call.input)
+                )
             }
             Notice::CallEnded { result, took } => {
                 let tool = state.tools.remove(&result.call).unwrap_or_default();
@@ -119,13 +123,20 @@ impl Terminal {
                 } else {
                     ("<", format!("{} bytes", grouped(result.text.len() as u64)))
                 };
-                format!("{who}  {mark} {} {}, {what}", printable(&tool), millis(took))
+                format!(
+                    "{who}  {mark} {} {}, {what}",
+                    printable(&tool),
+                    millis(took)
+                )
             }
             Notice::ThinkingDropped(blocks) => {
                 format!("{who}{blocks} blocks of thinking are not told to this model")
             }
             Notice::Compacting { tokens } => {
-                format!("{who}summing up a conversation of {} tokens", grouped(tokens))
+                format!(
+                    "{who}summing up a conversation of {} tokens",
+                    grouped(tokens)
+                )
             }
             Notice::Compacted(Ok(bill)) => {
                 state.book(bill);
@@ -153,7 +164,11 @@ impl Terminal {
                 return String::new();
             }
         };
-        let before = if std::mem::take(&mut state.in_line) { "\n" } else { "" };
+        let before = if std::mem::take(&mut state.in_line) {
+            "\n"
+        } else {
+            ""
+        };
         format!("{before}{}{line}{}\n", self.dim, self.plain)
     }
 
@@ -166,7 +181,11 @@ impl Terminal {
     /// Shows lines that are no notice.
     pub fn line(&self, text: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = if std::mem::take(&mut state.in_line) { "\n" } else { "" };
+        let before = if std::mem::take(&mut state.in_line) {
+            "\n"
+        } else {
+            ""
+        };
         put(&format!("{before}{text}\n"));
     }
 }
@@ -220,7 +239,10 @@ fn ratio(spent: &Spent) -> String {
 
 /// One line, short.
 fn preview(text: &str) -> String {
-    let line: String = text.chars().map(|c| if c == '\n' { ' ' } else { c }).collect();
+    let line: String = text
+        .chars()
+        .map(|c| if c == '\n' { ' ' } else { c })
+        .collect();
     let line = printable(line.trim());
     match line.char_indices().nth(PREVIEW) {
         Some((at, _)) => format!("{}...", &line[..at]),
@@ -231,5 +253,7 @@ fn preview(text: &str) -> String {
 /// Without what could steer a terminal: the text is a model's, or a stranger's file.
 fn printable(text: &str) -> String {
     let good = |c: char| !c.is_control() || c == '\n' || c == '\t';
-    text.chars().map(|c| if good(c) { c } else { '\u{fffd}' }).collect()
+    text.chars()
+        .map(|c| if good(c) { c } else { '\u{fffd}' })
+        .collect()
 }

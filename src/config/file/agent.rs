@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::super::{Pattern, SyncEvents};
 use super::super::value::{
     Api, BaseUrl, Limit, List, Money, Switch, Tokens, Tries, Unbounded, Wall,
 };
+use super::super::{Pattern, SyncEvents};
 use super::{Key, Located, Reader, in_file_order};
 
 section! {

@@ -108,9 +108,7 @@ impl Resolver<'_> {
         if let Some(path) = self.named_path(root, &flags.root, typed.root) {
             to.root = path;
         }
-        if let Some(names) =
-            self.named::<List>(allow, &joined(&flags.allow), typed.allow)
-        {
+        if let Some(names) = self.named::<List>(allow, &joined(&flags.allow), typed.allow) {
             to.allow = names.value.0;
         }
         let switch = self.named(fetch, &yes(flags.fetch), typed.fetch);

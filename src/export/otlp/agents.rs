@@ -44,7 +44,12 @@ pub struct Report {
 impl AgentExporter {
     /// Begins to send what comes, in batches. `provider` is whom the agent asks.
     #[must_use]
-    pub fn start(settings: &Otlp, provider: Provider, client: UpstreamClient, spans: Spans) -> Self {
+    pub fn start(
+        settings: &Otlp,
+        provider: Provider,
+        client: UpstreamClient,
+        spans: Spans,
+    ) -> Self {
         let sender = Sender {
             post: Post::new(client, settings),
             target: Target {
@@ -145,7 +150,10 @@ impl Sender {
             }],
         };
         let posted = self.post.send(&self.target, request.encode_to_vec()).await;
-        let scopes = request.resource_spans.into_iter().flat_map(|of| of.scope_spans);
+        let scopes = request
+            .resource_spans
+            .into_iter()
+            .flat_map(|of| of.scope_spans);
         let spans = scopes.flat_map(|scope| scope.spans);
         match posted {
             Ok(taken) => {
@@ -207,7 +215,10 @@ impl Sender {
                 put.int("server.port", u64::from(self.provider.port));
                 placed(&mut put, &turn.run, &turn.agent);
                 put.text("prefixgate.app", turn.app.as_deref());
-                put.text("prefixgate.kind", turn.number.map_or("compaction", |_| "turn"));
+                put.text(
+                    "prefixgate.kind",
+                    turn.number.map_or("compaction", |_| "turn"),
+                );
                 put.int("prefixgate.turn", turn.number.map(u64::from));
                 put.money("prefixgate.cost", turn.pico);
                 put.double("prefixgate.hit_ratio", usage.hit_ratio());

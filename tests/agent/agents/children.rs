@@ -17,7 +17,9 @@ use super::site::{Fun, Site, cached, shell};
 
 fn tools_of(body: &Value) -> Vec<String> {
     let tools = body["tools"].as_array().unwrap().iter();
-    tools.map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    tools
+        .map(|tool| tool["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 fn json_of(request: &Recorded) -> Value {
@@ -31,7 +33,12 @@ async fn two_at_once_each_with_its_own_context_journal_and_name() {
     let crew = site.crew();
     let post = site.post(&crew, cached(), "Ask both. [[plan:paragent,end]]");
     let agent = crew.work(post).await.unwrap();
-    assert_eq!(agent.run().outcome(), Some(&Outcome::EndTurn), "{:?}", site.heard.all());
+    assert_eq!(
+        agent.run().outcome(),
+        Some(&Outcome::EndTurn),
+        "{:?}",
+        site.heard.all()
+    );
 
     let agents = site.journals.agents("r").unwrap();
     assert_eq!((agents.len(), agents[0].as_str()), (3, "main"));
@@ -41,7 +48,12 @@ async fn two_at_once_each_with_its_own_context_journal_and_name() {
             panic!()
         };
         assert_eq!((setup.parent.as_deref(), setup.depth), (Some("main"), 1));
-        assert!(site.heard.all().iter().any(|(who, what)| who == child && what == "ended end_turn"));
+        assert!(
+            site.heard
+                .all()
+                .iter()
+                .any(|(who, what)| who == child && what == "ended end_turn")
+        );
     }
 
     // The gateway is told who asks, and from whom.
@@ -53,7 +65,11 @@ async fn two_at_once_each_with_its_own_context_journal_and_name() {
         let parent = request.header("x-prefixgate-parent");
         assert_eq!(parent, (agent != "main").then_some("main"));
         let messages = json_of(request)["messages"].to_string();
-        assert_eq!(messages.contains("Ask both"), agent == "main", "contexts are apart");
+        assert_eq!(
+            messages.contains("Ask both"),
+            agent == "main",
+            "contexts are apart"
+        );
     }
 
     // Sisters have one prefix: the second one to ask reads what the first one wrote.
@@ -65,10 +81,16 @@ async fn two_at_once_each_with_its_own_context_journal_and_name() {
         })
         .collect();
     let [one, other] = [json_of(first[0]), json_of(first[1])];
-    assert_eq!((&one["system"], &one["tools"]), (&other["system"], &other["tools"]));
+    assert_eq!(
+        (&one["system"], &one["tools"]),
+        (&other["system"], &other["tools"])
+    );
 
     // One book, on which everything is, and the parent has told it to its journal.
-    let paid: u64 = requests.iter().map(|request| request.tokens.unwrap().total()).sum();
+    let paid: u64 = requests
+        .iter()
+        .map(|request| request.tokens.unwrap().total())
+        .sum();
     let whole = crew.budget.spent();
     assert_eq!(whole.tokens() - whole.output, paid);
     assert_eq!(*agent.run().spent(), whole);
@@ -96,7 +118,11 @@ async fn depth_is_two_because_nobody_there_can_start_one() {
     }
     depths.sort_unstable();
     assert_eq!(depths, [0, 1, 2]);
-    assert_eq!(*agent.run().spent(), crew.budget.spent(), "also of the grandchild");
+    assert_eq!(
+        *agent.run().spent(),
+        crew.budget.spent(),
+        "also of the grandchild"
+    );
 }
 
 /// A model whose `main` makes one call of `spawn_agent` with this input, and then repeats what came
@@ -133,7 +159,10 @@ async fn a_capped_one_tells_how_it_ended_and_has_not_failed() {
         ..Spawning::default()
     });
     let answer = parents_answer(&site).await;
-    assert!(answer.contains("stopped before its end by the cap max_turns"), "{answer}");
+    assert!(
+        answer.contains("stopped before its end by the cap max_turns"),
+        "{answer}"
+    );
     let result = &model.bodies("main")[1]["messages"][2]["content"][0];
     assert_eq!(result["is_error"], Value::Null);
     model.check(false);
@@ -174,8 +203,14 @@ async fn it_gets_the_tools_that_it_is_given_and_no_others() {
     let agents = model.agents();
     assert_eq!(agents.len(), 3, "{agents:?}");
     assert!(agents[1].starts_with("looker-1-"), "{agents:?}");
-    assert_eq!(tools_of(&model.bodies("main")[0]), ["bash", "look", "spawn_agent"]);
-    assert_eq!(tools_of(&model.bodies(&agents[1])[0]), ["look", "spawn_agent"]);
+    assert_eq!(
+        tools_of(&model.bodies("main")[0]),
+        ["bash", "look", "spawn_agent"]
+    );
+    assert_eq!(
+        tools_of(&model.bodies(&agents[1])[0]),
+        ["look", "spawn_agent"]
+    );
     assert_eq!(tools_of(&model.bodies(&agents[2])[0]), ["look"]);
     model.check(false);
 }
@@ -300,7 +335,11 @@ fn a_parent_that_was_killed_finds_its_sub_agent_where_it_stood() {
         let post = site.post(&crew, setup(), "Ask somebody.");
         let agent = crew.work(post).await.unwrap();
         assert_eq!(agent.run().answer().as_deref(), Some("found it"));
-        assert_eq!(site.journals.agents("r").unwrap().len(), 2, "nobody was started twice");
+        assert_eq!(
+            site.journals.agents("r").unwrap().len(),
+            2,
+            "nobody was started twice"
+        );
         let whole = site.journals.spent("r").unwrap();
         assert_eq!(crew.budget.spent(), whole, "nothing is booked twice");
     });
@@ -308,7 +347,10 @@ fn a_parent_that_was_killed_finds_its_sub_agent_where_it_stood() {
     assert_eq!(bodies.len(), 3, "what it had asked is not asked again");
     model.check(false);
     let commands = site.heard.all();
-    let first = commands.iter().filter(|(_, what)| what == "call bash").count();
+    let first = commands
+        .iter()
+        .filter(|(_, what)| what == "call bash")
+        .count();
     assert_eq!(first, 1, "nor done again");
 }
 
@@ -329,7 +371,10 @@ async fn a_sub_agent_that_has_ended_is_not_run_again() {
     let before = model.upstream.seen().len();
     // Only the parent's journal is cut back to the moment before the end of its call.
     let events = site.journals.events("r", "main").unwrap();
-    let cut = events.iter().position(|h| matches!(h.event, Event::Delegated { .. })).unwrap();
+    let cut = events
+        .iter()
+        .position(|h| matches!(h.event, Event::Delegated { .. }))
+        .unwrap();
     let journals = prefixgate::agent::journal::Scratch::default();
     for agent in site.journals.agents("r").unwrap() {
         let events = site.journals.events("r", &agent).unwrap();
@@ -349,8 +394,15 @@ async fn a_sub_agent_that_has_ended_is_not_run_again() {
     let agent = crew.work(post).await.unwrap();
     assert_eq!(agent.run().answer().as_deref(), Some("found it"));
     let seen = model.upstream.seen();
-    assert_eq!(seen.len(), before + 1, "only the parent asks its last question again");
-    assert_eq!(seen.last().unwrap().header("x-prefixgate-agent"), Some("main"));
+    assert_eq!(
+        seen.len(),
+        before + 1,
+        "only the parent asks its last question again"
+    );
+    assert_eq!(
+        seen.last().unwrap().header("x-prefixgate-agent"),
+        Some("main")
+    );
     assert_ne!(crew.budget.spent(), Spent::default());
     assert_eq!(crew.budget.spent(), again.journals.spent("r").unwrap());
 }

@@ -13,9 +13,18 @@ pub fn assert_legal(entries: &[Entry]) {
         match entry {
             Entry::User { results, texts } => {
                 assert!(at % 2 == 0, "the user speaks twice at {at}: {entries:#?}");
-                assert!(!results.is_empty() || !texts.is_empty(), "an empty turn at {at}");
-                assert!(texts.iter().all(|text| !text.trim().is_empty()), "an empty text at {at}");
-                assert!(results.iter().all(|r| !r.text.trim().is_empty()), "an empty result at {at}");
+                assert!(
+                    !results.is_empty() || !texts.is_empty(),
+                    "an empty turn at {at}"
+                );
+                assert!(
+                    texts.iter().all(|text| !text.trim().is_empty()),
+                    "an empty text at {at}"
+                );
+                assert!(
+                    results.iter().all(|r| !r.text.trim().is_empty()),
+                    "an empty result at {at}"
+                );
                 let ids: Vec<&str> = results.iter().map(|result| result.call.as_str()).collect();
                 assert_eq!(ids, open, "results at {at} are not those of the calls");
                 open.clear();
@@ -29,7 +38,10 @@ pub fn assert_legal(entries: &[Entry]) {
             }
         }
     }
-    assert!(open.is_empty(), "calls without results at the end: {open:?}");
+    assert!(
+        open.is_empty(),
+        "calls without results at the end: {open:?}"
+    );
 }
 
 /// The same of a request body of Messages.
@@ -43,7 +55,9 @@ pub fn assert_legal_body(body: &Value) {
         assert!(!blocks.is_empty(), "empty at {at}");
         let of = |kind: &str, id: &str| -> Vec<String> {
             let blocks = blocks.iter().filter(|block| block["type"] == kind);
-            blocks.map(|block| block[id].as_str().unwrap().to_owned()).collect()
+            blocks
+                .map(|block| block[id].as_str().unwrap().to_owned())
+                .collect()
         };
         if role == "user" {
             assert_eq!(of("tool_result", "tool_use_id"), open, "at {at}");

@@ -29,7 +29,10 @@ fn an_end_of_turn_ends_the_run_and_its_calls_are_answered_all_the_same() {
 
 #[test]
 fn tool_use_makes_the_calls_and_without_any_ends_the_run() {
-    let play = after(answered(vec![text("so"), call("a", "work", "{}")], Stop::ToolUse));
+    let play = after(answered(
+        vec![text("so"), call("a", "work", "{}")],
+        Stop::ToolUse,
+    ));
     assert_eq!(play.todo()[0].key, "r/main/1/a");
     let play = after(answered(vec![text("so")], Stop::ToolUse));
     assert_eq!(play.outcome(), Outcome::EndTurn);
@@ -69,7 +72,10 @@ fn an_output_limit_in_a_call_is_doubled_once_and_then_ends_the_run() {
 
 #[test]
 fn an_output_limit_behind_text_keeps_the_text_and_makes_no_call() {
-    let play = after(answered(vec![text("part"), call("a", "work", "{}")], Stop::MaxTokens));
+    let play = after(answered(
+        vec![text("part"), call("a", "work", "{}")],
+        Stop::MaxTokens,
+    ));
     assert_eq!(play.outcome(), Outcome::Truncated);
     assert_eq!(play.run.answer().as_deref(), Some("part"));
     assert!(play.results()[0].is_error);
@@ -193,7 +199,10 @@ fn turns_are_capped_also_while_tools_are_called() {
     setup.limits.turns = 2;
     let mut play = Play::told(setup);
     for id in ["a", "b"] {
-        play.put(answered(vec![call(id, "work", &format!("{{\"n\":\"{id}\"}}"))], Stop::ToolUse));
+        play.put(answered(
+            vec![call(id, "work", &format!("{{\"n\":\"{id}\"}}"))],
+            Stop::ToolUse,
+        ));
         play.make(|call| (call.id.clone(), false));
     }
     assert_eq!(play.outcome(), Outcome::MaxTurns);
@@ -205,10 +214,16 @@ fn a_batch_of_calls_is_made_whole_or_not_at_all() {
     let mut setup = setup();
     setup.limits.calls = Some(3);
     let mut play = Play::told(setup);
-    play.put(answered(vec![call("a", "work", "1"), call("b", "work", "2")], Stop::ToolUse));
+    play.put(answered(
+        vec![call("a", "work", "1"), call("b", "work", "2")],
+        Stop::ToolUse,
+    ));
     play.make(|call| (call.id.clone(), false));
     assert_eq!(play.run.spent().calls, 2);
-    play.put(answered(vec![call("c", "work", "3"), call("d", "work", "4")], Stop::ToolUse));
+    play.put(answered(
+        vec![call("c", "work", "3"), call("d", "work", "4")],
+        Stop::ToolUse,
+    ));
     assert_eq!(play.outcome(), Outcome::MaxToolCalls);
 }
 
@@ -232,7 +247,11 @@ fn what_sub_agents_have_used_counts_for_the_caps_of_all() {
 #[test]
 fn a_call_of_an_answer_that_is_coming_in_may_begin_only_within_the_caps() {
     let mut play = Play::told(setup());
-    let wanted = answer(vec![call("a", "work", "{}")]).calls().next().unwrap().clone();
+    let wanted = answer(vec![call("a", "work", "{}")])
+        .calls()
+        .next()
+        .unwrap()
+        .clone();
     let may = |play: &Play| {
         let situation = Situation {
             now_ms: play.now,
@@ -284,7 +303,10 @@ fn time_at_work_is_neither_waiting_for_the_user_nor_a_crash() {
 
 #[test]
 fn a_call_that_the_user_cancelled_before_it_began_is_not_made_later() {
-    let mut play = after(answered(vec![call("a", "work", "1"), call("b", "work", "2")], Stop::ToolUse));
+    let mut play = after(answered(
+        vec![call("a", "work", "1"), call("b", "work", "2")],
+        Stop::ToolUse,
+    ));
     let begun = play.todo()[0].clone();
     play.put(Event::CallBegan {
         call: begun.call,

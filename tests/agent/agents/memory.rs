@@ -27,8 +27,14 @@ impl<F: Fn() -> Arc<dyn Memory>> Place for F {
 async fn promises(place: &dyn Place) {
     let memory = place.open();
     assert!(memory.list().await.unwrap().is_empty());
-    assert!(matches!(memory.read("none").await, Err(MemoryError::Missing(_))));
-    assert!(matches!(memory.delete("none").await, Err(MemoryError::Missing(_))));
+    assert!(matches!(
+        memory.read("none").await,
+        Err(MemoryError::Missing(_))
+    ));
+    assert!(matches!(
+        memory.delete("none").await,
+        Err(MemoryError::Missing(_))
+    ));
     assert_eq!(find(&*memory, "none").await.unwrap(), None);
 
     // Whatever text, it comes back as it was.
@@ -39,33 +45,60 @@ async fn promises(place: &dyn Place) {
     assert_eq!(memory.read("b.note-1").await.unwrap(), "");
     memory.append("a", "one ").await.unwrap();
     memory.append("a", "two é").await.unwrap();
-    assert_eq!(find(&*memory, "a").await.unwrap().as_deref(), Some("one two é"));
+    assert_eq!(
+        find(&*memory, "a").await.unwrap().as_deref(),
+        Some("one two é")
+    );
     let notes = memory.list().await.unwrap();
-    let notes: Vec<_> = notes.iter().map(|note| (note.name.as_str(), note.bytes)).collect();
+    let notes: Vec<_> = notes
+        .iter()
+        .map(|note| (note.name.as_str(), note.bytes))
+        .collect();
     assert_eq!(notes, [("a", 10), ("b.note-1", 0)]);
 
     // They outlive whoever opened them, and several see the same.
     let other = place.open();
     assert_eq!(other.read("a").await.unwrap(), "one two é");
     other.delete("a").await.unwrap();
-    assert!(matches!(memory.read("a").await, Err(MemoryError::Missing(_))));
+    assert!(matches!(
+        memory.read("a").await,
+        Err(MemoryError::Missing(_))
+    ));
 
-    for name in ["", "..", "../up", ".hidden", "a/b", "a b", "ä", "-x", &"x".repeat(MAX_NAME + 1)] {
+    for name in [
+        "",
+        "..",
+        "../up",
+        ".hidden",
+        "a/b",
+        "a b",
+        "ä",
+        "-x",
+        &"x".repeat(MAX_NAME + 1),
+    ] {
         for end in [
             memory.write(name, "x").await.err(),
             memory.append(name, "x").await.err(),
             memory.read(name).await.err(),
             memory.delete(name).await.err(),
         ] {
-            assert!(matches!(end, Some(MemoryError::Name(_))), "{name:?}: {end:?}");
+            assert!(
+                matches!(end, Some(MemoryError::Name(_))),
+                "{name:?}: {end:?}"
+            );
         }
     }
 
     // What is too large is refused whole.
     let most = "x".repeat(MAX_NOTE);
     memory.write("large", &most).await.unwrap();
-    assert!(matches!(memory.append("large", "y").await, Err(MemoryError::TooLong(n)) if n == MAX_NOTE + 1));
-    assert!(matches!(memory.write("large", &(most.clone() + "y")).await, Err(MemoryError::TooLong(_))));
+    assert!(
+        matches!(memory.append("large", "y").await, Err(MemoryError::TooLong(n)) if n == MAX_NOTE + 1)
+    );
+    assert!(matches!(
+        memory.write("large", &(most.clone() + "y")).await,
+        Err(MemoryError::TooLong(_))
+    ));
     assert_eq!(memory.read("large").await.unwrap(), most);
 
     // Nothing is lost where many add at the same time.
@@ -82,9 +115,18 @@ async fn promises(place: &dyn Place) {
     for n in memory.list().await.unwrap().len()..MAX_NOTES {
         memory.write(&format!("n{n}"), "x").await.unwrap();
     }
-    assert!(matches!(memory.write("more", "x").await, Err(MemoryError::Full)));
-    assert!(matches!(memory.append("more", "x").await, Err(MemoryError::Full)));
-    memory.write("many", "there is room for what is there").await.unwrap();
+    assert!(matches!(
+        memory.write("more", "x").await,
+        Err(MemoryError::Full)
+    ));
+    assert!(matches!(
+        memory.append("more", "x").await,
+        Err(MemoryError::Full)
+    ));
+    memory
+        .write("many", "there is room for what is there")
+        .await
+        .unwrap();
     memory.delete("many").await.unwrap();
     memory.write("more", "x").await.unwrap();
     assert_eq!(memory.list().await.unwrap().len(), MAX_NOTES);
@@ -103,7 +145,10 @@ async fn files_keep_what_every_memory_promises() {
     {
         use std::os::unix::fs::PermissionsExt as _;
         let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(&notes), mode(&notes.join("large.md"))), (0o700, 0o600));
+        assert_eq!(
+            (mode(&notes), mode(&notes.join("large.md"))),
+            (0o700, 0o600)
+        );
     }
 }
 
@@ -128,7 +173,10 @@ async fn redis_that_was_gone_is_connected_to_again_and_tells_no_address() {
     memory.write("a", "x").await.unwrap();
     server.kill();
     let error = memory.read("a").await.unwrap_err();
-    assert!(matches!(&error, MemoryError::Broken { place, .. } if place == "redis"), "{error:?}");
+    assert!(
+        matches!(&error, MemoryError::Broken { place, .. } if place == "redis"),
+        "{error:?}"
+    );
     server.run();
     // The first answer after that may still be the old connection's.
     let _ = memory.list().await;
@@ -146,9 +194,18 @@ async fn the_tool_does_each_of_it_and_says_what_is_wrong() {
     let memory: Arc<dyn Memory> = Arc::new(Files::open(dir.path()).unwrap());
     let steps = [
         (json!({"action": "list"}), "no notes"),
-        (json!({"action": "write", "name": "build", "text": "make first\n"}), "kept"),
-        (json!({"action": "append", "name": "build", "text": "then test\n"}), "kept"),
-        (json!({"action": "read", "name": "build"}), "make first\nthen test\n"),
+        (
+            json!({"action": "write", "name": "build", "text": "make first\n"}),
+            "kept",
+        ),
+        (
+            json!({"action": "append", "name": "build", "text": "then test\n"}),
+            "kept",
+        ),
+        (
+            json!({"action": "read", "name": "build"}),
+            "make first\nthen test\n",
+        ),
         (json!({"action": "list"}), "build (21)\n"),
         (json!({"action": "delete", "name": "build"}), "forgotten"),
     ];
@@ -169,10 +226,16 @@ async fn the_tool_does_each_of_it_and_says_what_is_wrong() {
         };
         *kinds.entry(*kind).or_insert(0) += 1;
     }
-    assert_eq!(kinds, HashMap::from([("not_found", 1), ("invalid_input", 3), ("too_large", 1)]));
+    assert_eq!(
+        kinds,
+        HashMap::from([("not_found", 1), ("invalid_input", 3), ("too_large", 1)])
+    );
     let spec = tool(memory).spec();
     let schema: Value = serde_json::from_str(&spec.schema).unwrap();
-    assert!(schema["allOf"].is_null() && schema["anyOf"].is_null(), "providers refuse those");
+    assert!(
+        schema["allOf"].is_null() && schema["anyOf"].is_null(),
+        "providers refuse those"
+    );
 }
 
 #[test]

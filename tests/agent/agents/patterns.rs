@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use prefixgate::agent::memory::{Files, Memory};
 use prefixgate::agent::machine::{Outcome, Setup};
+use prefixgate::agent::memory::{Files, Memory};
 use prefixgate::agent::pattern::{Check, Pattern, PlanExecute, Reflexion, Report};
 use prefixgate::agent::tools::{Commands, Root, Tool, builtin, run_command};
 use serde_json::json;
@@ -39,9 +39,16 @@ async fn work(site: &Site, pattern: &Pattern, setup: &Setup, task: &str) -> Repo
     if site.journals.agents_of("r") > 0 {
         crew.recall("r").unwrap();
     }
-    let report = pattern.work(&crew, setup, task, &site.cancelled).await.unwrap();
+    let report = pattern
+        .work(&crew, setup, task, &site.cancelled)
+        .await
+        .unwrap();
     let journals: &dyn prefixgate::agent::journal::Journals = &site.journals;
-    assert_eq!(crew.budget.spent(), journals.spent("r").unwrap(), "all of it is on the books");
+    assert_eq!(
+        crew.budget.spent(),
+        journals.spent("r").unwrap(),
+        "all of it is on the books"
+    );
     report
 }
 
@@ -69,17 +76,27 @@ fn broken_project() -> TempDir {
 /// The first attempt mends one case only; the second one has read why that was wrong.
 fn mends(asked: &Asked<'_>) -> Says {
     if asked.last().contains("This attempt at the task has failed") {
-        assert!(asked.last().contains("sum 2 -3 is wrong"), "it is told what the check said");
+        assert!(
+            asked.last().contains("sum 2 -3 is wrong"),
+            "it is told what the check said"
+        );
         return Says::text("A constant was written in. Add the two arguments instead.");
     }
     let edit = |old: &str, new: &str| {
-        Says::call("edit_file", json!({"path": "sum.sh", "old": old, "new": new}))
+        Says::call(
+            "edit_file",
+            json!({"path": "sum.sh", "old": old, "new": new}),
+        )
     };
     match (asked.agent, asked.turn) {
         (_, 0) => Says::call("read_file", json!({"path": "sum.sh"})),
         ("main", 1) => edit("echo $(($1 * $2))", "echo 5"),
         (_, 1) => {
-            assert!(asked.first().contains("Add the two arguments instead"), "{}", asked.first());
+            assert!(
+                asked.first().contains("Add the two arguments instead"),
+                "{}",
+                asked.first()
+            );
             edit("echo 5", "echo $(($1 + $2))")
         }
         (_, 2) => Says::call("run_command", json!({"command": "sh test.sh"})),
@@ -124,7 +141,10 @@ async fn a_failing_test_is_fixed_by_reflexion() {
     let memory = Files::open(notes.path()).unwrap();
     let note = memory.list().await.unwrap().pop().unwrap();
     let text = memory.read(&note.name).await.unwrap();
-    assert!(text.starts_with("## r main\n") && text.contains("A constant was written in"), "{text}");
+    assert!(
+        text.starts_with("## r main\n") && text.contains("A constant was written in"),
+        "{text}"
+    );
 
     // Killed now and started again, it finds all of it done and asks nobody anything.
     let seen = model.upstream.seen().len();
@@ -143,16 +163,32 @@ async fn reflexion_ends_with_its_last_attempt_and_with_what_no_attempt_would_cha
     })
     .await;
     let site = Site::new(&model.upstream.url(), real_tools(dir.path()));
-    let report = work(&site, &reflexion(dir.path(), notes.path(), 2), &setup(), MEND).await;
+    let report = work(
+        &site,
+        &reflexion(dir.path(), notes.path(), 2),
+        &setup(),
+        MEND,
+    )
+    .await;
     assert!(!report.passed && report.why.unwrap().contains("sum 2 3 is wrong"));
     assert_eq!(model.agents(), ["main", "attempt-2"]);
-    assert_eq!(site.heard.of("reflected ").len(), 1, "nobody would read a second one");
+    assert_eq!(
+        site.heard.of("reflected ").len(),
+        1,
+        "nobody would read a second one"
+    );
 
     // A cap that all attempts share ends it.
     let site = Site::new(&model.upstream.url(), real_tools(dir.path()));
     let mut capped = setup();
     capped.limits.tokens = Some(60);
-    let report = work(&site, &reflexion(dir.path(), notes.path(), 5), &capped, MEND).await;
+    let report = work(
+        &site,
+        &reflexion(dir.path(), notes.path(), 5),
+        &capped,
+        MEND,
+    )
+    .await;
     assert!(!report.passed);
     assert_eq!(report.outcome, Outcome::MaxTokensTotal);
     assert_eq!(site.journals.agents_of("r"), 1);
@@ -189,7 +225,13 @@ async fn a_question_is_answered_from_files_with_two_sub_agents() {
     })
     .await;
     let site = Site::new(&model.upstream.url(), real_tools(dir.path()));
-    let report = work(&site, &Pattern::React, &setup(), "How many apples are in stock?").await;
+    let report = work(
+        &site,
+        &Pattern::React,
+        &setup(),
+        "How many apples are in stock?",
+    )
+    .await;
     assert!(report.passed, "{report:?} {:?}", site.heard.all());
     assert_eq!(report.answer.as_deref(), Some("There are 42 apples."));
     assert_eq!(model.agents().len(), 3);
@@ -208,7 +250,10 @@ fn plan(steps: &[(&str, &str)]) -> String {
 /// last step finds; the second plan has what is left.
 fn renames(asked: &Asked<'_>) -> Says {
     let edit = |path: &str| {
-        Says::call("edit_file", json!({"path": path, "old": "fetch", "new": "load", "replace_all": true}))
+        Says::call(
+            "edit_file",
+            json!({"path": path, "old": "fetch", "new": "load", "replace_all": true}),
+        )
     };
     let review = asked.last().contains("Review the step");
     match (asked.agent, asked.turn) {
@@ -219,7 +264,10 @@ fn renames(asked: &Asked<'_>) -> Says {
             for wrong in ["task", "done_when", "why"] {
                 assert!(last.contains(wrong), "every violation is told: {last}");
             }
-            Says::text(plan(&[("lib", "Rename in lib.sh."), ("verify", "Look for the old name.")]))
+            Says::text(plan(&[
+                ("lib", "Rename in lib.sh."),
+                ("verify", "Look for the old name."),
+            ]))
         }
         ("plan-2", _) => {
             let first = asked.first();
@@ -228,7 +276,9 @@ fn renames(asked: &Asked<'_>) -> Says {
             Says::text(plan(&[("main", "Rename in main.sh.")]))
         }
         ("step-1-1", 0) => edit("lib.sh"),
-        ("step-1-1", _) if review => Says::text(r#"{"done": true, "summary": "renamed in lib.sh"}"#),
+        ("step-1-1", _) if review => {
+            Says::text(r#"{"done": true, "summary": "renamed in lib.sh"}"#)
+        }
         ("step-1-2", 0) => Says::call("run_command", json!({"command": "grep -n fetch *.sh"})),
         ("step-1-2", 2) if review => Says::text("It is not done."),
         ("step-1-2", _) if review => {
@@ -236,11 +286,16 @@ fn renames(asked: &Asked<'_>) -> Says {
             Says::text(r#"{"done": false, "summary": "main.sh still calls fetch"}"#)
         }
         ("step-2-1", 0) => {
-            assert!(asked.first().contains("Rename fetch to load"), "the whole task is told");
+            assert!(
+                asked.first().contains("Rename fetch to load"),
+                "the whole task is told"
+            );
             edit("main.sh")
         }
         ("step-2-1", 1) => Says::call("run_command", json!({"command": "sh main.sh"})),
-        ("step-2-1", _) if review => Says::text(r#"{"done": true, "summary": "renamed, and it runs"}"#),
+        ("step-2-1", _) if review => {
+            Says::text(r#"{"done": true, "summary": "renamed, and it runs"}"#)
+        }
         _ => Says::text(asked.last()),
     }
 }
@@ -262,14 +317,30 @@ async fn a_rename_across_files_is_planned_and_executed() {
     let pattern = Pattern::PlanExecute(PlanExecute::default());
     let report = work(&site, &pattern, &setup(), RENAME).await;
     assert!(report.passed, "{report:?} {:?}", site.heard.all());
-    assert!(report.answer.as_ref().unwrap().contains("got one\ngot two"), "{report:?}");
+    assert!(
+        report.answer.as_ref().unwrap().contains("got one\ngot two"),
+        "{report:?}"
+    );
     assert_eq!(get(dir.path(), "lib.sh"), "load() { echo \"got $1\"; }\n");
-    assert_eq!(get(dir.path(), "main.sh"), ". ./lib.sh\nload one\nload two\n");
-    assert_eq!(model.agents(), ["main", "step-1-1", "step-1-2", "plan-2", "step-2-1"]);
+    assert_eq!(
+        get(dir.path(), "main.sh"),
+        ". ./lib.sh\nload one\nload two\n"
+    );
+    assert_eq!(
+        model.agents(),
+        ["main", "step-1-1", "step-1-2", "plan-2", "step-2-1"]
+    );
     model.check(true);
     assert_eq!(site.heard.of("planned "), ["1: lib, verify", "2: main"]);
     let judged = site.heard.of("judged ");
-    assert_eq!(judged, ["true: renamed in lib.sh", "false: main.sh still calls fetch", "true: renamed, and it runs"]);
+    assert_eq!(
+        judged,
+        [
+            "true: renamed in lib.sh",
+            "false: main.sh still calls fetch",
+            "true: renamed, and it runs"
+        ]
+    );
 
     // Started again, it is found done.
     let seen = model.upstream.seen().len();
@@ -320,9 +391,20 @@ fn a_plan_that_is_killed_at_any_request_goes_on_where_it_was() {
         site.heard = Arc::default();
         let second = runtime();
         let report = second.block_on(work(&site, &pattern, &setup(), RENAME));
-        assert!(report.passed, "killed at {killed_at}: {report:?} {:?}", site.heard.all());
-        assert_eq!(get(dir.path(), "main.sh"), ". ./lib.sh\nload one\nload two\n");
-        assert_eq!(model.upstream.seen().len(), whole + 1, "killed at {killed_at}");
+        assert!(
+            report.passed,
+            "killed at {killed_at}: {report:?} {:?}",
+            site.heard.all()
+        );
+        assert_eq!(
+            get(dir.path(), "main.sh"),
+            ". ./lib.sh\nload one\nload two\n"
+        );
+        assert_eq!(
+            model.upstream.seen().len(),
+            whole + 1,
+            "killed at {killed_at}"
+        );
     }
 }
 
@@ -389,11 +471,23 @@ async fn a_check_tells_how_it_ended_and_does_not_run_for_ever() {
         limit: Duration::from_millis(300),
     };
     let passed = check("echo fine").run().await;
-    assert!(passed.passed && passed.told.ends_with("succeeded\nfine"), "{passed:?}");
+    assert!(
+        passed.passed && passed.told.ends_with("succeeded\nfine"),
+        "{passed:?}"
+    );
     let failed = check("echo out; echo bad >&2; exit 3").run().await;
     assert!(!failed.passed && failed.told.contains('3') && failed.told.ends_with("out\nbad"));
-    let long = check("i=0; while [ $i -lt 9000 ]; do echo x$i; i=$((i+1)); done; exit 1").run().await;
-    assert!(long.told.len() < 5000 && long.told.ends_with("x8999"), "{}", long.told.len());
+    let long = check("i=0; while [ $i -lt 9000 ]; do echo x$i; i=$((i+1)); done; exit 1")
+        .run()
+        .await;
+    assert!(
+        long.told.len() < 5000 && long.told.ends_with("x8999"),
+        "{}",
+        long.told.len()
+    );
     let hung = check("sleep 100").run().await;
-    assert!(!hung.passed && hung.told.contains("did not end within"), "{hung:?}");
+    assert!(
+        !hung.passed && hung.told.contains("did not end within"),
+        "{hung:?}"
+    );
 }

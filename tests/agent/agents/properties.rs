@@ -70,7 +70,10 @@ fn act(play: &mut Play, dice: &mut Dice<'_>, ids: &mut u32) -> Option<()> {
             assert_legal(play.run.entries());
             let before = play.written()["entries"].clone();
             assert!(!play.run.to_sum_up(from).is_empty());
-            assert!(matches!(play.run.to_sum_up(from).last(), Some(Entry::User { .. })));
+            assert!(matches!(
+                play.run.to_sum_up(from).last(),
+                Some(Entry::User { .. })
+            ));
             if dice.roll(3)? == 0 {
                 play.put(Event::CompactionFailed {
                     reason: "no".into(),
@@ -117,7 +120,9 @@ fn model(play: &mut Play, dice: &mut Dice<'_>, ids: &mut u32) -> Option<()> {
     let mut blocks = Vec::new();
     for _ in 0..dice.roll(4)? {
         if dice.roll(2)? == 0 {
-            blocks.push(text(["word", "a longer word, and another"][dice.roll(2)? as usize]));
+            blocks.push(text(
+                ["word", "a longer word, and another"][dice.roll(2)? as usize],
+            ));
         } else {
             *ids += 1;
             let input = format!("{{\"n\":{}}}", dice.roll(2)?);

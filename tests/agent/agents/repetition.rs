@@ -25,7 +25,8 @@ impl Loop {
         self.rounds += 1;
         let id = format!("c{}", self.rounds);
         assert!(self.play.asks_model(), "{:?}", self.play.next());
-        self.play.put(answered(vec![call(&id, name, input)], Stop::ToolUse));
+        self.play
+            .put(answered(vec![call(&id, name, input)], Stop::ToolUse));
         let run = matches!(self.play.next(), Step::CallTools(_));
         if run {
             self.play.make(|_| (result.to_owned(), is_error));
@@ -59,7 +60,9 @@ fn d01_the_same_failing_call_is_told_then_refused_then_ends_the_run() {
     let refused = (false, false);
     assert_eq!(
         seen,
-        [plain, plain, notice, plain, plain, notice, refused, refused, refused]
+        [
+            plain, plain, notice, plain, plain, notice, refused, refused, refused
+        ]
     );
     assert_eq!(it.ended(), Some(vec!["read_file".to_owned()]));
 }
@@ -100,12 +103,22 @@ fn d01_a_refused_call_is_made_again_once_something_new_has_come() {
 fn d03_polling_with_growing_output_is_no_loop() {
     let mut it = Loop::new();
     for step in 1..=12 {
-        let (text, run) = it.round("read_output", r#"{"handle":"h1"}"#, &format!("{step}0%"), false);
+        let (text, run) = it.round(
+            "read_output",
+            r#"{"handle":"h1"}"#,
+            &format!("{step}0%"),
+            false,
+        );
         assert!(run && !told(&text), "{text}");
     }
     let mut it = Loop::new();
     for step in 1..=12 {
-        let (text, _) = it.round("read_output", r#"{"handle":"h1"}"#, &format!("{step}0%"), false);
+        let (text, _) = it.round(
+            "read_output",
+            r#"{"handle":"h1"}"#,
+            &format!("{step}0%"),
+            false,
+        );
         assert!(!told(&text), "{text}");
         let (text, _) = it.round("sleep", r#"{"s":5}"#, "", false);
         assert!(!told(&text), "{text}");
@@ -129,7 +142,10 @@ fn d05_two_calls_taking_turns_are_told_by_the_third_pair_and_refused_as_one() {
     let mut first_told = None;
     let mut refused = Vec::new();
     for pair in 1.. {
-        let calls = [("search", r#"{"q":"k"}"#, "0 hits"), ("get", r#"{"id":7}"#, "not found")];
+        let calls = [
+            ("search", r#"{"q":"k"}"#, "0 hits"),
+            ("get", r#"{"id":7}"#, "not found"),
+        ];
         for (name, input, result) in calls {
             if it.ended().is_some() {
                 break;
@@ -149,8 +165,14 @@ fn d05_two_calls_taking_turns_are_told_by_the_third_pair_and_refused_as_one() {
     }
     assert!(first_told.unwrap() <= 3, "{first_told:?}");
     let tools = it.ended().unwrap();
-    assert!(tools.contains(&"search".to_owned()) && tools.contains(&"get".to_owned()), "{tools:?}");
-    assert!(refused.contains(&"search") && refused.contains(&"get"), "{refused:?}");
+    assert!(
+        tools.contains(&"search".to_owned()) && tools.contains(&"get".to_owned()),
+        "{tools:?}"
+    );
+    assert!(
+        refused.contains(&"search") && refused.contains(&"get"),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -200,7 +222,11 @@ fn d06_a_success_on_the_same_file_starts_the_count_again() {
     for variant in 1..=8 {
         let input = format!(r#"{{"file":"a.rs","old":"variant {variant}"}}"#);
         let fails = variant % 4 != 0;
-        let result = if fails { "search block not found in a.rs" } else { "edited" };
+        let result = if fails {
+            "search block not found in a.rs"
+        } else {
+            "edited"
+        };
         let (text, _) = it.round("edit", &input, result, fails);
         assert!(!told(&text), "{variant}: {text}");
     }

@@ -69,7 +69,12 @@ impl Model {
         let upstream = Upstream::start(move |seen: &Seen, number| {
             let body = seen.json();
             let agent = seen.header("x-prefixgate-agent").unwrap_or("?").to_owned();
-            let turn = counts.lock().unwrap().get(&agent).copied().unwrap_or_default();
+            let turn = counts
+                .lock()
+                .unwrap()
+                .get(&agent)
+                .copied()
+                .unwrap_or_default();
             let asked = Asked {
                 agent: &agent,
                 turn,
@@ -91,7 +96,9 @@ impl Model {
     /// The bodies of one agent's requests, in order.
     pub fn bodies(&self, agent: &str) -> Vec<Value> {
         let seen = self.upstream.seen();
-        let own = seen.iter().filter(|seen| seen.header("x-prefixgate-agent") == Some(agent));
+        let own = seen
+            .iter()
+            .filter(|seen| seen.header("x-prefixgate-agent") == Some(agent));
         own.map(Seen::json).collect()
     }
 
@@ -150,7 +157,11 @@ pub fn assert_extends(earlier: &Value, later: &Value) {
         all
     };
     let (earlier, later) = (blocks(earlier), blocks(later));
-    let same = earlier.iter().zip(&later).take_while(|(one, other)| one == other).count();
+    let same = earlier
+        .iter()
+        .zip(&later)
+        .take_while(|(one, other)| one == other)
+        .count();
     assert!(same + 1 >= earlier.len(), "{:#?} is gone", &earlier[same..]);
 }
 
@@ -164,7 +175,11 @@ fn stream(number: usize, body: &Value, says: &Says) -> Vec<u8> {
             .collect(),
         Says::Nothing => Vec::new(),
     };
-    let stop = if matches!(says, Says::Calls(_)) { "tool_use" } else { "end_turn" };
+    let stop = if matches!(says, Says::Calls(_)) {
+        "tool_use"
+    } else {
+        "end_turn"
+    };
     let usage = json!({"input_tokens": 50, "output_tokens": 1, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0});
     let mut events = vec![json!({"type": "message_start", "message": {
         "id": format!("msg_{number}"), "type": "message", "role": "assistant",
@@ -179,15 +194,20 @@ fn stream(number: usize, body: &Value, says: &Says) -> Vec<u8> {
                 let mut start = block.clone();
                 start["input"] = json!({});
                 let written = block["input"].to_string();
-                (start, json!({"type": "input_json_delta", "partial_json": written}))
+                (
+                    start,
+                    json!({"type": "input_json_delta", "partial_json": written}),
+                )
             }
         };
         events.push(json!({"type": "content_block_start", "index": index, "content_block": start}));
         events.push(json!({"type": "content_block_delta", "index": index, "delta": delta}));
         events.push(json!({"type": "content_block_stop", "index": index}));
     }
-    events.push(json!({"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": null},
-        "usage": {"output_tokens": 20}}));
+    events.push(
+        json!({"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": null},
+        "usage": {"output_tokens": 20}}),
+    );
     events.push(json!({"type": "message_stop"}));
     let events: String = events.iter().map(|data| event(&data.to_string())).collect();
     [SSE_HEAD, &chunk(events.as_bytes()), LAST_CHUNK].concat()

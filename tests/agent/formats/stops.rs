@@ -1,10 +1,12 @@
 //! Why a model stops, and what the loop does about it.
 
+use std::sync::Arc;
+
 use prefixgate::agent::machine::{Event, Outcome, Stop};
 use prefixgate::provider::wire::Wire;
 
 use super::support::{
-    Upstream, accepted, agent, assemble, assemble_body, events, messages, stopping, streamed,
+    Step, Upstream, accepted, agent, assemble, assemble_body, events, messages, stopping, streamed,
 };
 
 const TEXT: &str = r#"{"type":"text","text":"so"}"#;
@@ -51,8 +53,9 @@ async fn f15_every_stop_reason_has_a_defined_end() {
     check(messages(&[TEXT, CALL], refusal), refused, 1, 0).await;
     let refusal = r#"{"stop_reason":"refusal","stop_details":null}"#;
     check(messages(&[], refusal), Outcome::Refusal(None), 1, 0).await;
-    check(stopping(&[TEXT], "pause_turn"), end.clone(), 2, 0).await;
-    check(stopping(&[TEXT], "compaction"), end, 2, 0).await;
+    let asks = r#"{"type":"server_tool_use","id":"srvtoolu_1","name":"web_search","input":{}}"#;
+    check(stopping(&[TEXT, asks], "pause_turn"), end.clone(), 2, 0).await;
+    check(stopping(&[TEXT, asks], "compaction"), end, 2, 0).await;
 }
 
 #[tokio::test]
@@ -374,4 +377,33 @@ async fn f06_an_answer_is_not_asked_for_again_once_a_tool_of_it_has_begun() {
     assert!(matches!(ended, Outcome::ProviderError(_)), "{ended:?}");
     assert_eq!(upstream.seen().len(), 1);
     assert!(world.told.all().contains(&"reset false".to_owned()));
+}
+
+#[tokio::test]
+async fn a_cancelled_answer_keeps_what_it_has_cost() {
+    let begun = stopping(&[TEXT], "end_turn");
+    let begun = begun
+        .split("event: message_delta")
+        .next()
+        .unwrap()
+        .to_owned();
+    let upstream = Upstream::start(move |_, _| {
+        let mut steps = super::broken::resetting(&begun);
+        steps.truncate(1);
+        steps.push(Step::AwaitClose);
+        steps
+    })
+    .await;
+    let mut world = agent(Wire::Messages, "m", &upstream.url(), "go", |_, _| {});
+    let (told, cancelled) = (Arc::clone(&world.told), world.cancelled.clone());
+    let cancel = async {
+        while !told.all().contains(&"text so".to_owned()) {
+            tokio::task::yield_now().await;
+        }
+        cancelled.cancel();
+    };
+    let (ended, ()) = tokio::join!(world.agent.go(), cancel);
+    assert_eq!(ended.unwrap(), Outcome::Cancelled);
+    assert_eq!(world.agent.run().spent().uncached, 10);
+    assert!(world.agent.run().answer().is_none());
 }

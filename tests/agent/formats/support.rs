@@ -120,6 +120,7 @@ pub struct World {
     pub journal: Kept,
     pub told: Arc<Told>,
     pub search: Search,
+    pub cancelled: CancellationToken,
 }
 
 impl World {
@@ -159,7 +160,7 @@ pub fn endpoint(wire: Wire, base: &str) -> Endpoint {
 
 pub fn endpoint_with(wire: Wire, base: &str, config: &Config) -> Endpoint {
     Endpoint {
-        format: format_of(wire).unwrap(),
+        format: format_of(wire),
         base: base.to_owned(),
         key: "k".to_owned(),
         client: prefixgate::proxy::upstream::clients(config).unwrap().pooled,
@@ -194,6 +195,7 @@ pub fn agent(
         ..Options::default()
     };
     change(&mut setup, &mut options);
+    let cancelled = CancellationToken::new();
     let parts = Parts {
         endpoint: Arc::new(endpoint(wire, base)),
         toolbox: Arc::new(toolbox),
@@ -201,7 +203,7 @@ pub fn agent(
         listener: Arc::clone(&told) as Arc<dyn Listener>,
         budget: Budget::default(),
         delegated: Delegated::default(),
-        cancelled: CancellationToken::new(),
+        cancelled: cancelled.clone(),
         clock: Clock::Real,
         options,
     };
@@ -210,6 +212,7 @@ pub fn agent(
         journal,
         told,
         search,
+        cancelled,
     }
 }
 
@@ -219,7 +222,7 @@ pub fn assemble<'a>(
     wire: Wire,
     bytes: impl IntoIterator<Item = &'a [u8]>,
 ) -> (Option<Whole>, Vec<Piece>) {
-    let mut making = format_of(wire).unwrap().assembler("m");
+    let mut making = format_of(wire).assembler("m");
     let mut decoder = prefixgate::sse::Decoder::new(1 << 20);
     let mut pieces = Vec::new();
     for bytes in bytes {
@@ -230,7 +233,7 @@ pub fn assemble<'a>(
 
 /// The same from one body.
 pub fn assemble_body(wire: Wire, json: &str) -> (Option<Whole>, Vec<Piece>) {
-    let mut making = format_of(wire).unwrap().assembler("m");
+    let mut making = format_of(wire).assembler("m");
     let mut pieces = Vec::new();
     making.body(json.as_bytes(), &mut pieces);
     (making.finish().ok(), pieces)
@@ -284,7 +287,7 @@ pub async fn accepted(wire: Wire, body: &[u8]) -> Result<(), String> {
         ..prefixgate::sim::Options::default()
     })
     .unwrap();
-    let path = format_of(wire).unwrap().path();
+    let path = format_of(wire).path();
     let headers = ["authorization: Bearer k"];
     let reply = client::Wire::exchange(sim.addr(), path, &headers, body).await;
     match reply.status {

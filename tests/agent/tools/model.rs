@@ -131,7 +131,7 @@ impl Listener for Deaf {
 /// An agent with these tools that asks this origin.
 pub fn agent(origin: &Origin, toolbox: Arc<Toolbox>, cancelled: CancellationToken) -> Agent {
     let endpoint = Endpoint {
-        format: format_of(Wire::Messages).unwrap(),
+        format: format_of(Wire::Messages),
         base: origin.url(""),
         key: "key".to_owned(),
         client: upstream::clients(&Config::embedded(std::path::PathBuf::new()))

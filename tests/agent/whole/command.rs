@@ -57,15 +57,29 @@ async fn the_answer_alone_is_on_stdout_and_the_reason_of_a_failure_on_stderr() {
     let world = World::start(None).await;
     world.file("hello.txt", "hello\n");
     let run = world.run(&["--quiet", "[[plan:read,end]]"]).await;
-    assert_eq!((run.code, run.out.as_str()), (Some(0), "DONE after 1 tool turns.\n"));
+    assert_eq!(
+        (run.code, run.out.as_str()),
+        (Some(0), "DONE after 1 tool turns.\n")
+    );
     assert_eq!(run.err, "");
 
     let run = world.run(&["[[plan:read,end]]"]).await;
     assert_eq!(run.out, "DONE after 1 tool turns.\n");
-    for part in ["> read_file", "< read_file", "hit ratio", "cost $", "[2]", "end_turn"] {
+    for part in [
+        "> read_file",
+        "< read_file",
+        "hit ratio",
+        "cost $",
+        "[2]",
+        "end_turn",
+    ] {
         assert!(run.err.contains(part), "{part}: {}", run.err);
     }
-    assert!(!run.err.contains('\x1b'), "no colours in a pipe: {:?}", run.err);
+    assert!(
+        !run.err.contains('\x1b'),
+        "no colours in a pipe: {:?}",
+        run.err
+    );
 
     for quiet in [&[][..], &["--quiet"]] {
         let task = "Go. [[plan:read,end]] [[inject:400bill x99]]";
@@ -73,7 +87,11 @@ async fn the_answer_alone_is_on_stdout_and_the_reason_of_a_failure_on_stderr() {
         assert_eq!((run.code, run.out.as_str()), (Some(30), ""));
         assert!(run.err.contains("provider_error: http://"), "{}", run.err);
         assert!(run.err.contains("billing_error"), "{}", run.err);
-        assert!(run.err.contains("to go on: prefixgate agent resume "), "{}", run.err);
+        assert!(
+            run.err.contains("to go on: prefixgate agent resume "),
+            "{}",
+            run.err
+        );
     }
 }
 
@@ -84,7 +102,10 @@ async fn every_line_is_json_and_the_summary_adds_up() {
     let run = world.run(&["--json", PLAN]).await;
     let lines = run.lines();
     let of = |kind: &str| lines.iter().filter(|line| line["type"] == kind).count();
-    assert_eq!((of("answered"), of("call_began"), of("call_ended")), (4, 3, 3));
+    assert_eq!(
+        (of("answered"), of("call_began"), of("call_ended")),
+        (4, 3, 3)
+    );
     let text: String = (lines.iter().filter(|line| line["type"] == "text"))
         .map(|line| line["text"].as_str().unwrap())
         .collect();
@@ -119,7 +140,9 @@ async fn a_key_press_stops_it_and_resume_goes_on() {
         assert_ne!(out.read_line(&mut text).unwrap(), 0, "{text}");
     }
     let pid = child.id().to_string();
-    let kill = std::process::Command::new("kill").args(["-INT", &pid]).status();
+    let kill = std::process::Command::new("kill")
+        .args(["-INT", &pid])
+        .status();
     assert!(kill.unwrap().success());
     out.read_to_string(&mut text).unwrap();
     let run = Ended {
@@ -128,7 +151,10 @@ async fn a_key_press_stops_it_and_resume_goes_on() {
         err: String::new(),
     };
     let summary = run.summary();
-    assert_eq!((run.code, &summary["outcome"]), (Some(130), &"cancelled".into()));
+    assert_eq!(
+        (run.code, &summary["outcome"]),
+        (Some(130), &"cancelled".into())
+    );
     let id = summary["run"].as_str().unwrap().to_owned();
     let told = summary["resume"].as_str().unwrap();
     assert_eq!(told, format!("prefixgate agent resume {id}"));
@@ -136,23 +162,49 @@ async fn a_key_press_stops_it_and_resume_goes_on() {
     let calls = world.sim.seen();
     let on = world.run(&["resume", &id, "--json"]).await;
     let summary = on.summary();
-    assert_eq!((on.code, &summary["outcome"]), (Some(0), &"end_turn".into()));
+    assert_eq!(
+        (on.code, &summary["outcome"]),
+        (Some(0), &"end_turn".into())
+    );
     assert_eq!(summary["answer"], "DONE after 3 tool turns.");
-    assert_eq!((summary["run"].as_str(), &summary["turns"]), (Some(&*id), &4.into()));
+    assert_eq!(
+        (summary["run"].as_str(), &summary["turns"]),
+        (Some(&*id), &4.into())
+    );
     assert!(world.sim.seen() - calls <= 4, "nothing was asked again");
-    assert!(world.sim.requests().iter().all(|seen| seen.status == Some(200)));
+    assert!(
+        world
+            .sim
+            .requests()
+            .iter()
+            .all(|seen| seen.status == Some(200))
+    );
 
     let over = world.run(&["resume", &id]).await;
-    assert!(over.code == Some(1) && over.err.contains("--say"), "{over:?}");
-    let more = world.run(&["resume", &id, "--say", "More. [[plan:read,end]]", "--quiet"]).await;
-    assert_eq!((more.code, more.out.as_str()), (Some(0), "DONE after 1 tool turns.\n"));
+    assert!(
+        over.code == Some(1) && over.err.contains("--say"),
+        "{over:?}"
+    );
+    let more = world
+        .run(&["resume", &id, "--say", "More. [[plan:read,end]]", "--quiet"])
+        .await;
+    assert_eq!(
+        (more.code, more.out.as_str()),
+        (Some(0), "DONE after 1 tool turns.\n")
+    );
 
     let list = world.run(&["list"]).await;
-    assert!(list.out.contains(&id) && list.out.contains("end_turn"), "{list:?}");
+    assert!(
+        list.out.contains(&id) && list.out.contains("end_turn"),
+        "{list:?}"
+    );
     let list = world.run(&["list", "--json"]).await;
     assert_eq!(list.lines()[0]["run"], *id);
     let show = world.run(&["show", &id]).await;
-    assert!(show.out.contains("ended: cancelled") && show.out.contains("goes on"), "{show:?}");
+    assert!(
+        show.out.contains("ended: cancelled") && show.out.contains("goes on"),
+        "{show:?}"
+    );
     let show = world.run(&["show", &id, "--json"]).await;
     assert_eq!(show.lines()[0]["event"], "began");
 }
@@ -161,14 +213,19 @@ async fn a_key_press_stops_it_and_resume_goes_on() {
 async fn a_cap_can_be_raised_and_a_run_forked() {
     let world = World::start(None).await;
     world.file("hello.txt", "hello\n");
-    let first = world.run(&["--json", "--max-turns", "2", PLAN]).await.summary();
+    let first = world
+        .run(&["--json", "--max-turns", "2", PLAN])
+        .await
+        .summary();
     let id = first["run"].as_str().unwrap();
     let fork = world.run(&["fork", id, "--at", "1"]).await;
     assert_eq!(fork.code, Some(0), "{fork:?}");
     let forked = fork.out.trim().to_owned();
     assert_ne!(forked, id);
     for (run, said) in [(id, "3"), (&*forked, "3")] {
-        let on = world.run(&["resume", run, "--max-turns", "40", "--quiet"]).await;
+        let on = world
+            .run(&["resume", run, "--max-turns", "40", "--quiet"])
+            .await;
         let answer = format!("DONE after {said} tool turns.\n");
         assert_eq!((on.code, on.out), (Some(0), answer));
     }
@@ -185,14 +242,28 @@ async fn a_newcomer_needs_one_command_and_no_account() {
     assert!(run.err.contains("the gateway saw"), "{}", run.err);
     assert!(run.err.contains("end_turn\n"), "{}", run.err);
     let mut command = agent(home.path());
-    command.args(["--sim", "--journal", "none", "--json", "[[plan:tool=list_files,read,end]]"]);
+    command.args([
+        "--sim",
+        "--journal",
+        "none",
+        "--json",
+        "[[plan:tool=list_files,read,end]]",
+    ]);
     let run = ended(command).await;
     assert_eq!(run.code, Some(0), "{run:?}");
-    let failed = run.lines().into_iter().find(|line| line["is_error"] == true);
+    let failed = run
+        .lines()
+        .into_iter()
+        .find(|line| line["is_error"] == true);
     assert_eq!(failed, None);
     assert!(run.summary()["tokens"]["cache_read"].as_u64().unwrap() > 0);
-    let left = std::fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().file_name());
-    assert!(left.into_iter().all(|name| name == ".local"), "nothing else is left behind");
+    let left = std::fs::read_dir(home.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    assert!(
+        left.into_iter().all(|name| name == ".local"),
+        "nothing else is left behind"
+    );
 }
 
 #[test]
@@ -247,12 +318,18 @@ fn what_is_wrong_is_said_with_its_place() {
     command.args(["http://127.0.0.1:9", "Go"]);
     let run = Ended::of(command.output().unwrap());
     assert_eq!(run.code, Some(2), "{run:?}");
-    assert!(run.err.contains("[[price]]") && run.err.contains("--max-tokens-total"), "{run:?}");
+    assert!(
+        run.err.contains("[[price]]") && run.err.contains("--max-tokens-total"),
+        "{run:?}"
+    );
 
     let mut command = agent(home.path());
     let run = Ended::of(command.arg("Go").output().unwrap());
     assert_eq!(run.code, Some(1));
-    assert!(run.err.contains("ANTHROPIC_API_KEY") && run.err.contains("--sim"), "{run:?}");
+    assert!(
+        run.err.contains("ANTHROPIC_API_KEY") && run.err.contains("--sim"),
+        "{run:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -260,7 +337,11 @@ async fn flags_go_before_variables_and_variables_before_the_file() {
     let world = World::start(None).await;
     world.file("hello.txt", "hello\n");
     let file = world.dir.path().join("agent.toml");
-    std::fs::write(&file, "[agent]\nmax_turns = 1\nmodel = \"claude-haiku-5-5\"\n").unwrap();
+    std::fs::write(
+        &file,
+        "[agent]\nmax_turns = 1\nmodel = \"claude-haiku-5-5\"\n",
+    )
+    .unwrap();
     let file = file.to_str().unwrap();
     let turns = async |flags: &[&str], variable: Option<&str>| {
         let mut command = world.agent(&[&["--json", "--config", file], flags, &[PLAN]].concat());

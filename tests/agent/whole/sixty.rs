@@ -87,7 +87,10 @@ async fn a_long_run_reads_its_prompts_from_the_cache() {
     assert!(ratio >= 0.95, "hit ratio {ratio}: {summary}");
 
     let seen = world.sim.requests();
-    let refused: Vec<_> = seen.iter().filter(|seen| seen.status != Some(200)).collect();
+    let refused: Vec<_> = seen
+        .iter()
+        .filter(|seen| seen.status != Some(200))
+        .collect();
     assert!(refused.is_empty(), "{:?}", refused[0].error);
     let requests: Vec<Request> = seen.iter().map(|seen| Request::of(&seen.body)).collect();
     let (main, sub): (Vec<&Request>, Vec<&Request>) = requests
@@ -101,7 +104,14 @@ async fn a_long_run_reads_its_prompts_from_the_cache() {
     assert_eq!(breaks(&main), 1, "only the compaction breaks the prefix");
     assert_eq!(sub.len(), 4);
     let heads = |requests: &[&Request]| -> std::collections::HashSet<String> {
-        requests.iter().map(|request| request.head.to_string()).collect()
+        requests
+            .iter()
+            .map(|request| request.head.to_string())
+            .collect()
     };
-    assert_eq!((heads(&main).len(), heads(&sub).len()), (1, 1), "tools and system stay");
+    assert_eq!(
+        (heads(&main).len(), heads(&sub).len()),
+        (1, 1),
+        "tools and system stay"
+    );
 }

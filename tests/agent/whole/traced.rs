@@ -56,7 +56,9 @@ async fn the_gateways_spans_are_children_of_the_agents() {
     world.file("hello.txt", "the secret of the file\n");
     let task = "the words of the task [[plan:read,read_missing,end]] [[inject:529 @1]]";
     let url = receiver.url();
-    let run = world.run(&["--json", "--app", "tests", "--otlp", &url, task]).await;
+    let run = world
+        .run(&["--json", "--app", "tests", "--otlp", &url, task])
+        .await;
     assert_eq!((run.code, run.err.as_str()), (Some(0), ""), "{run:?}");
     let id = run.summary()["run"].as_str().unwrap().to_owned();
     world.gateway.shutdown().await;
@@ -64,8 +66,9 @@ async fn the_gateways_spans_are_children_of_the_agents() {
     let all = spans(&receiver);
     let traces: HashSet<&[u8]> = all.iter().map(|span| &*span.trace_id).collect();
     assert_eq!(traces.len(), 1, "one trace");
-    let (gateway, agent): (Vec<&Span>, Vec<&Span>) =
-        all.iter().partition(|span| text(span, "prefixgate.upstream").is_some());
+    let (gateway, agent): (Vec<&Span>, Vec<&Span>) = all
+        .iter()
+        .partition(|span| text(span, "prefixgate.upstream").is_some());
     let by_id: HashMap<&[u8], &Span> = agent.iter().map(|span| (&*span.span_id, *span)).collect();
     assert_eq!(by_id.len(), agent.len(), "each has an id of its own");
     let named = |name: &str| -> Vec<&&Span> { agent.iter().filter(|s| s.name == name).collect() };
@@ -83,16 +86,29 @@ async fn the_gateways_spans_are_children_of_the_agents() {
         assert_eq!(text(turn, "gen_ai.operation.name"), Some("chat"));
         assert!(turn.start_time_unix_nano >= outer.start_time_unix_nano);
     }
-    assert_eq!(turns.iter().map(|turn| turn.events.len()).sum::<usize>(), 1, "one failed attempt");
+    assert_eq!(
+        turns.iter().map(|turn| turn.events.len()).sum::<usize>(),
+        1,
+        "one failed attempt"
+    );
     let calls = named("execute_tool read_file");
     assert_eq!(calls.len(), 2);
     for call in &calls {
         assert!(by_id[&*call.parent_span_id].name.starts_with("chat "));
     }
-    assert_eq!(calls.iter().filter(|call| text(call, "error.type").is_some()).count(), 1);
+    assert_eq!(
+        calls
+            .iter()
+            .filter(|call| text(call, "error.type").is_some())
+            .count(),
+        1
+    );
 
     let turns: HashSet<&[u8]> = turns.iter().map(|turn| &*turn.span_id).collect();
-    let theirs: Vec<&&Span> = gateway.iter().filter(|s| s.name.starts_with("chat ")).collect();
+    let theirs: Vec<&&Span> = gateway
+        .iter()
+        .filter(|s| s.name.starts_with("chat "))
+        .collect();
     assert!(theirs.len() >= 3, "{gateway:?}");
     for span in &theirs {
         assert!(turns.contains(&*span.parent_span_id), "{span:?}");
@@ -110,9 +126,17 @@ async fn the_gateways_spans_are_children_of_the_agents() {
 async fn a_receiver_that_is_away_costs_one_warning() {
     let world = World::start(None).await;
     world.file("hello.txt", "hello\n");
-    let args = ["--quiet", "--otlp", "http://127.0.0.1:9", "[[plan:read,end]]"];
+    let args = [
+        "--quiet",
+        "--otlp",
+        "http://127.0.0.1:9",
+        "[[plan:read,end]]",
+    ];
     let run = world.run(&args).await;
-    assert_eq!((run.code, run.out.as_str()), (Some(0), "DONE after 1 tool turns.\n"));
+    assert_eq!(
+        (run.code, run.out.as_str()),
+        (Some(0), "DONE after 1 tool turns.\n")
+    );
     assert_eq!(run.err.lines().count(), 1, "{}", run.err);
     assert!(run.err.contains("OTLP"), "{}", run.err);
 }

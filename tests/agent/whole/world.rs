@@ -98,7 +98,10 @@ impl Ended {
 
     /// Its lines, each of which is JSON.
     pub fn lines(&self) -> Vec<Value> {
-        let parsed = self.out.lines().map(|line| serde_json::from_str(line).unwrap());
+        let parsed = self
+            .out
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
         parsed.collect()
     }
 
