@@ -93,11 +93,7 @@ impl PlanExecute {
             story.failed = None;
             for (at, step) in (1..).zip(&plan.steps) {
                 if left == 0 {
-                    return Ok(given_up(
-                        Outcome::EndTurn,
-                        answer,
-                        "no more steps are allowed",
-                    ));
+                    return Ok(given_up(Outcome::EndTurn, answer, "no more steps are allowed"));
                 }
                 left -= 1;
                 let name = format!("step-{number}-{at}");
@@ -158,9 +154,7 @@ async fn plan(
         1 => MAIN.to_owned(),
         _ => format!("plan-{number}"),
     };
-    let mut agent = site
-        .agent(&name, format!("{PLAN}\n\nThe task: {task}{story}"))
-        .await?;
+    let mut agent = site.agent(&name, format!("{PLAN}\n\nThe task: {task}{story}")).await?;
     let mut tries = 1;
     loop {
         let outcome = ended(&agent);
@@ -182,9 +176,7 @@ async fn plan(
             return Ok(Err(given_up(outcome, answer, &why)));
         }
         tries += 1;
-        agent.say(&format!(
-            "This is no plan: {wrong}. Answer with the JSON object only."
-        ))?;
+        agent.say(&format!("This is no plan: {wrong}. Answer with the JSON object only."))?;
         agent.go().await?;
     }
 }
@@ -202,16 +194,6 @@ async fn review(
     if *outcome != Outcome::EndTurn {
         return Ok(not_done(format!("it ended with {}", outcome.as_str())));
     }
-<<<<<<< HEAD
-=======
-    if let Some(Ok(review)) = agent
-        .run()
-        .aside()
-        .map(|said| form::read(said, REVIEW_SCHEMA))
-    {
-        return Ok(review);
-    }
->>>>>>> h-durable
     let mut question = REVIEW.to_owned();
     let mut said = agent.run().aside().map(str::to_owned);
     for asked in 0..=MAX_TRIES {

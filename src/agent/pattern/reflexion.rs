@@ -89,10 +89,7 @@ impl Reflexion {
     async fn judge(&self, agent: &Agent, outcome: &Outcome) -> Option<String> {
         if *outcome != Outcome::EndTurn {
             let turns = agent.run().turns();
-            return Some(format!(
-                "it ended with {} after {turns} turns",
-                outcome.as_str()
-            ));
+            return Some(format!("it ended with {} after {turns} turns", outcome.as_str()));
         }
         let checked = self.check.as_ref()?.run().await;
         (!checked.passed).then_some(checked.told)
@@ -105,17 +102,10 @@ impl Reflexion {
         let old = find(&*self.memory, note).await?.unwrap_or_default();
         let mut all = format!("{old}{heading}{text}\n\n");
         while all.len() > MAX_NOTE {
-<<<<<<< HEAD
             match all.find("\n## ") {
                 Some(next) => drop(all.drain(..=next)),
                 None => all = format!("{heading}{text}\n\n"),
             }
-=======
-            let Some(next) = all[1..].find("\n## ") else {
-                break;
-            };
-            all.drain(..next + 2);
->>>>>>> h-durable
         }
         self.memory.write(note, &all).await?;
         Ok(())
@@ -128,11 +118,7 @@ async fn reflect(agent: &mut Agent, outcome: &Outcome, why: &str) -> Result<Stri
         return Ok(said.to_owned());
     }
     let said = match can_be_asked(outcome) {
-        true => {
-            agent
-                .aside(&format!("{REFLECT}\n\nWhy it failed: {why}"))
-                .await?
-        }
+        true => agent.aside(&format!("{REFLECT}\n\nWhy it failed: {why}")).await?,
         false => None,
     };
     Ok(said.unwrap_or_else(|| format!("The attempt failed: {why}")))
@@ -141,10 +127,6 @@ async fn reflect(agent: &mut Agent, outcome: &Outcome, why: &str) -> Result<Stri
 /// The note of a task.
 fn note(task: &str) -> String {
     let hash = Sha256::digest(task.trim().as_bytes());
-    let hash: String = hash
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hash: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
     format!("reflexion-{hash}")
 }
