@@ -93,7 +93,11 @@ impl PlanExecute {
             story.failed = None;
             for (at, step) in (1..).zip(&plan.steps) {
                 if left == 0 {
-                    return Ok(given_up(Outcome::EndTurn, answer, "no more steps are allowed"));
+                    return Ok(given_up(
+                        Outcome::EndTurn,
+                        answer,
+                        "no more steps are allowed",
+                    ));
                 }
                 left -= 1;
                 let name = format!("step-{number}-{at}");
@@ -154,7 +158,9 @@ async fn plan(
         1 => MAIN.to_owned(),
         _ => format!("plan-{number}"),
     };
-    let mut agent = site.agent(&name, format!("{PLAN}\n\nThe task: {task}{story}")).await?;
+    let mut agent = site
+        .agent(&name, format!("{PLAN}\n\nThe task: {task}{story}"))
+        .await?;
     let mut tries = 1;
     loop {
         let outcome = ended(&agent);
@@ -176,7 +182,9 @@ async fn plan(
             return Ok(Err(given_up(outcome, answer, &why)));
         }
         tries += 1;
-        agent.say(&format!("This is no plan: {wrong}. Answer with the JSON object only."))?;
+        agent.say(&format!(
+            "This is no plan: {wrong}. Answer with the JSON object only."
+        ))?;
         agent.go().await?;
     }
 }

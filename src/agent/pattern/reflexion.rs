@@ -89,7 +89,10 @@ impl Reflexion {
     async fn judge(&self, agent: &Agent, outcome: &Outcome) -> Option<String> {
         if *outcome != Outcome::EndTurn {
             let turns = agent.run().turns();
-            return Some(format!("it ended with {} after {turns} turns", outcome.as_str()));
+            return Some(format!(
+                "it ended with {} after {turns} turns",
+                outcome.as_str()
+            ));
         }
         let checked = self.check.as_ref()?.run().await;
         (!checked.passed).then_some(checked.told)
@@ -118,7 +121,11 @@ async fn reflect(agent: &mut Agent, outcome: &Outcome, why: &str) -> Result<Stri
         return Ok(said.to_owned());
     }
     let said = match can_be_asked(outcome) {
-        true => agent.aside(&format!("{REFLECT}\n\nWhy it failed: {why}")).await?,
+        true => {
+            agent
+                .aside(&format!("{REFLECT}\n\nWhy it failed: {why}"))
+                .await?
+        }
         false => None,
     };
     Ok(said.unwrap_or_else(|| format!("The attempt failed: {why}")))
@@ -127,6 +134,10 @@ async fn reflect(agent: &mut Agent, outcome: &Outcome, why: &str) -> Result<Stri
 /// The note of a task.
 fn note(task: &str) -> String {
     let hash = Sha256::digest(task.trim().as_bytes());
-    let hash: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    let hash: String = hash
+        .iter()
+        .take(6)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("reflexion-{hash}")
 }
