@@ -3,12 +3,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-#[path = "../../it/support/client.rs"]
-pub mod client;
-#[path = "../../it/support/secure.rs"]
-pub mod secure;
-#[path = "../../it/support/upstream.rs"]
-pub mod upstream;
+pub use crate::it_support::{client, secure, upstream};
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
