@@ -81,7 +81,7 @@ impl World {
         let sim = Sim::start(sim::Options::default()).unwrap();
         let config = Config::embedded(PathBuf::new());
         let endpoint = Endpoint {
-            format: format_of(Wire::Messages).unwrap(),
+            format: format_of(Wire::Messages),
             base: sim.base_url(),
             key: "test".to_owned(),
             client: clients(&config).unwrap().pooled,
