@@ -18,12 +18,14 @@ use super::machine::{
 use super::model::{Ask, Attempt, Endpoint, Failure, Headers, Piece, Reply};
 use super::notice::{Listener, Notice};
 use super::talk::{CallResult, ToolCall};
-use super::tools::{Batch, Toolbox};
+use super::tools::{Batch, CANCEL_GRACE, Toolbox};
 use crate::clock::Clock;
 
 /// First and longest wait before another attempt.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(8);
+/// How long the results of cancelled calls are waited for.
+const PATIENCE: Duration = CANCEL_GRACE.saturating_add(Duration::from_millis(50));
 
 /// What a call is answered with of which nobody knows how far it came.
 pub const INTERRUPTED: &str = "interrupted, outcome unknown: the program was stopped while this \
@@ -517,10 +519,17 @@ impl Agent {
         }
         let mut exception = None;
         let cancelled = self.parts.cancelled.clone();
+        // Cancelled calls get a moment to end in order, and sub-agents to tell what they have used.
+        let patience = async move {
+            cancelled.cancelled().await;
+            tokio::time::sleep(PATIENCE).await;
+        };
+        tokio::pin!(patience);
         while let Some(batch) = self.batch.as_mut().filter(|_| !open.is_empty()) {
             let end = tokio::select! {
+                biased;
                 end = batch.next() => end,
-                () = cancelled.cancelled() => None,
+                () = &mut patience => None,
             };
             let Some(end) = end else { break };
             open.remove(&end.result.call);

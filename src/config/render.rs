@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::value::{AbsentCached, BaseUrl, CostBy, Price, Size, Span};
 use super::{Config, Origin};
 
+mod agent;
 mod guards;
 mod stores;
 
@@ -182,6 +183,15 @@ impl Config {
                 add("min_cache_tokens", tokens.to_string());
             }
         }
+        agent::settings(self, &mut |section, key, value| {
+            let (head, path) = (format!("[{section}]"), format!("{section}.{key}"));
+            all.push(Setting {
+                head,
+                path,
+                key,
+                value,
+            });
+        });
         all
     }
 

@@ -3,6 +3,7 @@
 mod agents;
 mod durable;
 mod formats;
+#[allow(unused_imports, reason = "each test uses a part of it")]
 #[path = "../it/support/mod.rs"]
 mod it_support;
 mod tools;

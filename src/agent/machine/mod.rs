@@ -359,7 +359,12 @@ impl AgentRun {
         if self.paused || !(due || self.too_long) {
             return None;
         }
-        let mut from = cut(&self.entries, self.setup.compact_at);
+        // The provider may have less room than was thought.
+        let full = match self.too_long {
+            true => self.size().min(self.setup.compact_at),
+            false => self.setup.compact_at,
+        };
+        let mut from = cut(&self.entries, full);
         if self.too_long && from == self.entries.len() {
             // What is too large may be the newest turn: it has to stay out of the request.
             let answer = |entry: &Entry| matches!(entry, Entry::Assistant(_));

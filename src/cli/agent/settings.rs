@@ -50,15 +50,14 @@ impl Common {
         }
     }
 
-    /// The same with paths that mean the same from everywhere. A simulated run has a directory of its
-    /// own, unless another is named.
-    pub fn anchored(mut self) -> Self {
+    /// The same with paths that mean the same from everywhere, and with the directory that the tools
+    /// see, whoever has named it. A simulated run has one of its own, unless another is named.
+    pub fn anchored(mut self, resolved: &Agent) -> Self {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         self.config = self.config.map(|path| absolute(&path));
         let options = &mut self.options;
-        // The tools see the directory that they saw first.
         if !self.sim {
-            options.root.get_or_insert_with(|| ".".to_owned());
+            options.root = Some(resolved.root.to_string_lossy().into_owned());
         }
         for path in [&mut options.root, &mut options.mcp, &mut options.system] {
             if let Some(text) = path {

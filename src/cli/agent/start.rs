@@ -48,7 +48,7 @@ pub async fn begin(task: Option<String>, common: Common) -> anyhow::Result<ExitC
     let run = uuid::Uuid::now_v7().to_string();
     let kept = compose::journals(&config)?;
     let begun = Begun {
-        flags: common.clone().anchored(),
+        flags: common.clone().anchored(&config.agent),
         task,
     };
     let data_dir = kept.lasting.then(|| config.data_dir.clone());

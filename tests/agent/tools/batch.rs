@@ -112,8 +112,40 @@ fn blocking(back: Arc<AtomicUsize>) -> (Arc<dyn Tool>, mpsc::Sender<()>) {
     (tool, send)
 }
 
+/// Keeps what is logged, by all threads.
+#[derive(Clone, Default)]
+struct Logged(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Logged {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Logged {
+    fn start() -> Self {
+        let logged = Self::default();
+        let writes = logged.clone();
+        tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::DEBUG)
+            .with_writer(move || writes.clone())
+            .with_ansi(false)
+            .init();
+        logged
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
 #[tokio::test]
 async fn f08_hung_calls_that_cannot_be_ended_do_not_grow_without_bound() {
+    let logged = Logged::start();
     let back = Arc::new(AtomicUsize::new(0));
     let (tool, send) = blocking(Arc::clone(&back));
     let tools = toolbox([tool, slow("a", 1)]);
@@ -143,6 +175,13 @@ async fn f08_hung_calls_that_cannot_be_ended_do_not_grow_without_bound() {
         kind = bad(&tools, "block", json!({})).await["kind"].clone();
     }
     assert_eq!(kind, "timeout", "one place was free again");
+    let log = logged.text();
+    let line = "a call that was given up has ended; what it gave is dropped tool=\"block\"";
+    assert!(log.contains(line), "{log}");
+    assert!(
+        !log.contains("late"),
+        "what it gave is nobody's business: {log}"
+    );
     assert_eq!(bad(&tools, "block", json!({})).await["kind"], "unavailable");
     drop(send);
 }

@@ -1,18 +1,18 @@
 //! Long results.
 
-use prefixgate::agent::tools::{ToolError, Violation, cut};
+use std::sync::Arc;
+
+use prefixgate::agent::tools::{Manners, ToolError, Toolbox, Violation, cut, raw};
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::{Toolbox, a_call, ends};
-use prefixgate::agent::tools::{Manners, raw};
-use std::sync::Arc;
+use super::{a_call, ends};
 
 proptest! {
     #[test]
     fn any_text_is_cut_to_any_limit(text in "\\PC{0,300}", max in 0usize..400) {
         let short = cut(text.clone(), max);
-        prop_assert!(short.len() <= max.max(0));
+        prop_assert!(short.len() <= max);
         if text.len() <= max {
             prop_assert_eq!(short, text);
         } else if let Some((head, rest)) = short.split_once("\n[... ") {

@@ -34,7 +34,10 @@ fn last(origin: &Origin, request: usize) -> Vec<Value> {
 fn text(result: &Value) -> String {
     match &result["content"] {
         Value::String(text) => text.clone(),
-        parts => parts[0]["text"].as_str().unwrap().to_owned(),
+        parts => parts[0]["text"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{result}"))
+            .to_owned(),
     }
 }
 

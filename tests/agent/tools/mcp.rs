@@ -55,8 +55,12 @@ fn stdio(command: &str, args: Vec<String>) -> How {
     }
 }
 
-async fn over_stdio() -> (Servers, Arc<Toolbox>) {
-    let how = stdio("node", vec![everything(), "stdio".to_owned()]);
+/// `mark` is an argument that the server does not look at, but by which it is found.
+async fn over_stdio(mark: &str) -> (Servers, Arc<Toolbox>) {
+    let how = stdio(
+        "node",
+        vec![everything(), "stdio".to_owned(), mark.to_owned()],
+    );
     let servers = Servers::connect(config("all", how), client())
         .await
         .unwrap();
@@ -104,7 +108,7 @@ async fn works(tools: &Arc<Toolbox>) {
 
 #[tokio::test]
 async fn a_server_over_stdio_is_used() {
-    let (servers, tools) = over_stdio().await;
+    let (servers, tools) = over_stdio("used").await;
     assert!(servers.left_out().is_empty(), "{:?}", servers.left_out());
     works(&tools).await;
     assert_eq!(manners(&tools, "mcp__all__echo"), Manners::READS);
@@ -130,28 +134,24 @@ async fn a_server_over_stdio_is_used() {
         assert!(sum.contains(&(1000 + at).to_string()), "{sum}");
     }
     servers.shutdown().await;
-    assert!(children().is_empty(), "shutdown leaves nothing behind");
+    assert!(
+        children("used").is_empty(),
+        "shutdown leaves nothing behind"
+    );
     let gone = bad(&tools, "mcp__all__echo", json!({"message": "x"})).await;
     assert_eq!(gone["kind"], "server_gone");
 }
 
-/// Processes that this test has started.
-fn children() -> Vec<String> {
-    let mut all = Vec::new();
-    for task in fs::read_dir("/proc/self/task").unwrap() {
-        let list = fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default();
-        all.extend(list.split_whitespace().map(str::to_owned));
-    }
-    all.retain(|pid| {
-        let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        !state
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .trim_start()
-            .starts_with('Z')
-    });
-    all
+/// Processes whose last argument this is.
+fn children(mark: &str) -> Vec<String> {
+    let mark = format!("\0{mark}\0");
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let all = all.filter_map(|at| at.file_name().into_string().ok());
+    all.filter(|pid| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.contains("server-everything") && line.ends_with(&mark)
+    })
+    .collect()
 }
 
 fn kill(pid: &str) {
@@ -164,8 +164,8 @@ fn kill(pid: &str) {
 
 #[tokio::test]
 async fn a_server_that_crashes_fails_its_call_and_is_started_again_for_the_next() {
-    let (servers, tools) = over_stdio().await;
-    let [pid] = children().try_into().unwrap();
+    let (servers, tools) = over_stdio("crashes").await;
+    let [pid] = children("crashes").try_into().unwrap();
     let long = json!({"duration": 60, "steps": 2});
     let during = one(&tools, "mcp__all__trigger-long-running-operation", long);
     let crash = async {
@@ -177,16 +177,16 @@ async fn a_server_that_crashes_fails_its_call_and_is_started_again_for_the_next(
     assert!(during.text.contains("server_gone"), "{}", during.text);
     let echo = good(&tools, "mcp__all__echo", json!({"message": "again"})).await;
     assert_eq!(echo, "Echo: again");
-    let [new] = children().try_into().unwrap();
+    let [new] = children("crashes").try_into().unwrap();
     assert_ne!(pid, new);
     drop((servers, tools));
     for _ in 0..500 {
-        if children().is_empty() {
+        if children("crashes").is_empty() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("dropping the servers leaves {:?}", children());
+    panic!("dropping the servers leaves {:?}", children("crashes"));
 }
 
 /// The same server over HTTP.

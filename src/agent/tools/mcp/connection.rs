@@ -14,6 +14,7 @@ use rmcp::transport::{StreamableHttpClientTransport, TokioChildProcess};
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{ChildStderr, Command};
 use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 
 use super::config::{How, ServerConfig};
 use super::http::HttpClient;
@@ -27,6 +28,8 @@ const READY: Duration = Duration::from_secs(60);
 const GOODBYE: Duration = Duration::from_secs(4);
 /// Times that a server is connected to again in one run.
 const MAX_AGAIN: u32 = 5;
+/// How long the last words of a server that cannot be used are waited for.
+const LISTEN: Duration = Duration::from_millis(300);
 /// How much of what a server wrote last is shown when it cannot be used, in bytes.
 const MAX_LAST_WORDS: usize = 2 << 10;
 
@@ -198,7 +201,7 @@ impl Connection {
                         service,
                         _process: Some(process),
                     }),
-                    Err(error) => Err(format!("{error}{}", words.said())),
+                    Err(error) => Err(format!("{error}{}", words.said().await)),
                 }
             }
         }
@@ -206,29 +209,33 @@ impl Connection {
 }
 
 /// What a server wrote last: when it cannot be used it has often said why.
-struct LastWords(Arc<Cell<Vec<u8>>>);
+struct LastWords {
+    kept: Arc<Cell<Vec<u8>>>,
+    reading: JoinHandle<()>,
+}
 
 impl LastWords {
     /// Reads on for as long as the server lives, so that it never waits for a reader.
     fn of(stderr: Option<ChildStderr>) -> Self {
-        let words = Arc::new(Cell::new(Vec::new()));
-        let kept = Arc::clone(&words);
-        if let Some(mut stderr) = stderr {
-            tokio::spawn(async move {
-                let mut buffer = [0; 1 << 10];
-                while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
-                    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                    kept.extend_from_slice(&buffer[..count]);
-                    let over = kept.len().saturating_sub(MAX_LAST_WORDS);
-                    kept.drain(..over);
-                }
-            });
-        }
-        Self(words)
+        let kept = Arc::new(Cell::new(Vec::new()));
+        let keeps = Arc::clone(&kept);
+        let reading = tokio::spawn(async move {
+            let Some(mut stderr) = stderr else { return };
+            let mut buffer = [0; 1 << 10];
+            while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
+                let mut kept = keeps.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.extend_from_slice(&buffer[..count]);
+                let over = kept.len().saturating_sub(MAX_LAST_WORDS);
+                kept.drain(..over);
+            }
+        });
+        Self { kept, reading }
     }
 
-    fn said(&self) -> String {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// They may still be on their way when the server is gone already.
+    async fn said(self) -> String {
+        let _ = tokio::time::timeout(LISTEN, self.reading).await;
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let words = String::from_utf8_lossy(&kept);
         match words.trim() {
             "" => String::new(),
