@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::talk::{CallResult, Entry, ToolCall};
 use crate::guard::loops::{self, Action, Detector, History, Memo, Policy, Rule};
-use crate::provider::view::AnsweredCall;
+use crate::provider::view::{AnsweredCall, History as Held};
 use crate::provider::wire::Wire;
 
 /// Turns in which a refused call is tried again before the run ends.
@@ -173,9 +173,11 @@ impl Repetition {
         // The detectors read a request; this is the part of one that is new.
         let body = serde_json::json!({"messages": [{"role": "user", "content": blocks}]});
         let body = body.to_string();
-        let Ok(view) = Wire::Messages.view(body.as_bytes()) else {
+        let Ok(mut view) = Wire::Messages.view(body.as_bytes()) else {
             return loops::Seen::default();
         };
+        // What came before is held here, as it may be by a provider.
+        view.history = Held::Continues(String::new());
         let policy = policy(threshold);
         let seen = loops::look(
             body.as_bytes(),

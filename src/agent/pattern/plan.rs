@@ -202,24 +202,22 @@ async fn review(
     if *outcome != Outcome::EndTurn {
         return Ok(not_done(format!("it ended with {}", outcome.as_str())));
     }
-    if let Some(Ok(review)) = agent
-        .run()
-        .aside()
-        .map(|said| form::read(said, REVIEW_SCHEMA))
-    {
-        return Ok(review);
-    }
     let mut question = REVIEW.to_owned();
-    for _ in 0..MAX_TRIES {
-        if !can_be_asked(outcome) || site.used_up().is_some() {
+    let mut said = agent.run().aside().map(str::to_owned);
+    for asked in 0..=MAX_TRIES {
+        match said.map(|said| form::read(&said, REVIEW_SCHEMA)) {
+            Some(Ok(review)) => return Ok(review),
+            Some(Err(wrong)) => {
+                question = format!("{REVIEW}\n\nYour last answer was not that: {wrong}");
+            }
+            None => {}
+        }
+        if asked == MAX_TRIES || !can_be_asked(outcome) || site.used_up().is_some() {
             break;
         }
-        let Some(said) = agent.aside(&question).await? else {
+        said = agent.aside(&question).await?;
+        if said.is_none() {
             break;
-        };
-        match form::read(&said, REVIEW_SCHEMA) {
-            Ok(review) => return Ok(review),
-            Err(wrong) => question = format!("{REVIEW}\n\nYour last answer was not that: {wrong}"),
         }
     }
     Ok(not_done("the step could not be reviewed".to_owned()))

@@ -105,10 +105,10 @@ impl Reflexion {
         let old = find(&*self.memory, note).await?.unwrap_or_default();
         let mut all = format!("{old}{heading}{text}\n\n");
         while all.len() > MAX_NOTE {
-            let Some(next) = all[1..].find("\n## ") else {
-                break;
-            };
-            all.drain(..next + 2);
+            match all.find("\n## ") {
+                Some(next) => drop(all.drain(..=next)),
+                None => all = format!("{heading}{text}\n\n"),
+            }
         }
         self.memory.write(note, &all).await?;
         Ok(())

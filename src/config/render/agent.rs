@@ -16,10 +16,13 @@ pub(super) fn settings(config: &Config, add: Add<'_>) {
         Wire::Chat => "chat",
         Wire::Responses => "responses",
     };
-    let place = agent.memory.as_deref().map(|place| match place.contains('@') {
-        true => quoted("***"),
-        false => quoted(place),
-    });
+    let place = agent
+        .memory
+        .as_deref()
+        .map(|place| match place.contains('@') {
+            true => quoted("***"),
+            false => quoted(place),
+        });
     let wall = |ms| quoted(&Span::spelled(std::time::Duration::from_millis(ms)));
     let all = [
         ("api", Some(quoted(api))),
@@ -31,7 +34,10 @@ pub(super) fn settings(config: &Config, add: Add<'_>) {
         ("window", Some(agent.window.to_string())),
         ("compact_at", agent.compact_at.map(|size| size.to_string())),
         ("max_turns", Some(agent.max_turns.to_string())),
-        ("max_tokens_total", agent.max_tokens_total.map(|n| n.to_string())),
+        (
+            "max_tokens_total",
+            agent.max_tokens_total.map(|n| n.to_string()),
+        ),
         ("max_usd", agent.max_pico.map(crate::usage::usd)),
         ("max_wall", agent.max_wall_ms.map(wall)),
         ("max_calls", agent.max_calls.map(|calls| calls.to_string())),

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use prefixgate::agent::machine::{Event, Outcome, Step, Stop};
+use prefixgate::agent::machine::{Event, Outcome, Step, Stop, cut};
 use prefixgate::agent::model::{Ask, Format as _, Messages};
 use prefixgate::agent::talk::{Answer, CallResult, Entry};
 use prefixgate::sim::{Options, Sim};
@@ -18,13 +18,20 @@ fn long() -> Play {
     let mut play = Play::told(setup);
     for turn in 0..15 {
         let ids = [format!("x{turn}"), format!("y{turn}")];
-        let calls = ids.iter().map(|id| call(id, "work", &format!("{{\"id\":\"{id}\"}}")));
+        let calls = ids
+            .iter()
+            .map(|id| call(id, "work", &format!("{{\"id\":\"{id}\"}}")));
         let blocks = std::iter::once(text("next")).chain(calls).collect();
         play.put(answered(blocks, Stop::ToolUse));
         if turn == 9 {
             play.say("note: the newest word of the user");
         }
-        play.make(|call| (format!("{} {}", call.id, "result ".repeat(5 + turn * 3)), false));
+        play.make(|call| {
+            (
+                format!("{} {}", call.id, "result ".repeat(5 + turn * 3)),
+                false,
+            )
+        });
     }
     play
 }
@@ -54,12 +61,16 @@ async fn f03_for_every_budget_pairs_stay_whole_and_the_provider_takes_what_is_le
     let endpoint = endpoint(&sim.base_url());
     let mut cuts = HashSet::new();
     let mut untouched = 0;
-    for budget in 1..4000 {
-        let mut play = at_budget(&long, budget);
-        let Step::Compact { from } = play.next() else {
+    for budget in 1..16_000 {
+        let from = cut(long.run.entries(), budget);
+        if from == 1 {
             untouched += 1;
             continue;
-        };
+        }
+        if !cuts.insert(from) {
+            continue;
+        }
+        let mut play = long.clone();
         let spent = play.run.spent().clone();
         play.put(Event::Compacted {
             summary: "what was done".into(),
@@ -69,23 +80,25 @@ async fn f03_for_every_budget_pairs_stay_whole_and_the_provider_takes_what_is_le
         let entries = play.run.entries();
         assert_legal(entries);
         assert!(newest_word(entries), "budget {budget}");
-        assert_eq!(play.run.spent().pico, spent.pico + 90, "the summary is paid");
+        assert_eq!(
+            play.run.spent().pico,
+            spent.pico + 90,
+            "the summary is paid"
+        );
         assert_eq!(play.run.spent().tokens(), spent.tokens() + 440);
         assert_eq!(play.run.turns(), 15, "it is no turn");
-        if cuts.insert(from) {
-            let ask = Ask {
-                setup: play.run.setup(),
-                entries,
-                aside: None,
-                max_tokens: 100,
-            };
-            let model = "claude-sonnet-5";
-            let body = Messages.request(&ask);
-            let reply = endpoint.ask(model, body, &Vec::new(), &mut |_| {}).await;
-            assert!(reply.is_ok(), "budget {budget}: {reply:?}");
-        }
+        let ask = Ask {
+            setup: play.run.setup(),
+            entries,
+            aside: None,
+            max_tokens: 100,
+        };
+        let model = "claude-sonnet-5";
+        let body = Messages.request(&ask);
+        let reply = endpoint.ask(model, body, &Vec::new(), &mut |_| {}).await;
+        assert!(reply.is_ok(), "budget {budget}: {reply:?}");
     }
-    assert!(cuts.len() > 5, "{cuts:?}");
+    assert_eq!(cuts.len(), 15, "every border between pairs: {cuts:?}");
     assert!(untouched > 0);
 }
 
@@ -148,7 +161,10 @@ fn a_second_summary_takes_the_place_of_the_first_and_keeps_all_that_was_said_las
 
 #[test]
 fn a_window_that_is_exceeded_is_compacted_once() {
-    for event in [Event::TooLong, answered(vec![text("cut")], Stop::ContextWindow)] {
+    for event in [
+        Event::TooLong,
+        answered(vec![text("cut")], Stop::ContextWindow),
+    ] {
         let mut play = long();
         play.put(event.clone());
         let Step::Compact { from } = play.next() else {
@@ -193,7 +209,10 @@ fn a_window_that_is_exceeded_ends_the_run_when_no_summary_comes_or_nothing_can_g
 fn one_result_that_fills_the_window_stays_out_of_the_request_for_a_summary() {
     let mut play = Play::told(setup());
     for (id, size) in [("a", 10), ("b", 10), ("c", 900_000)] {
-        play.put(answered(vec![call(id, "work", &format!("\"{id}\""))], Stop::ToolUse));
+        play.put(answered(
+            vec![call(id, "work", &format!("\"{id}\""))],
+            Stop::ToolUse,
+        ));
         play.make(|_| ("x".repeat(size), false));
     }
     play.put(Event::TooLong);
@@ -217,7 +236,10 @@ fn a_conversation_that_stays_large_is_not_summed_up_every_turn() {
                 bill: bill(1, 1, 1),
             });
         }
-        play.put(answered(vec![call(&format!("z{turn}"), "work", "{}")], Stop::ToolUse));
+        play.put(answered(
+            vec![call(&format!("z{turn}"), "work", "{}")],
+            Stop::ToolUse,
+        ));
         play.make(|call| (call.id.clone(), false));
     }
     assert!((1..=3).contains(&compactions), "{compactions}");
@@ -235,7 +257,12 @@ async fn the_summary_reads_the_cache_and_each_compaction_breaks_it_once() {
     let plan = vec!["shell_ok"; 30].join(",");
     let post = site.post(&crew, setup, &format!("Work on. [[plan:{plan},end]]"));
     let agent = crew.work(post).await.unwrap();
-    assert_eq!(agent.run().outcome(), Some(&Outcome::MaxTurns), "{:?}", site.heard.all());
+    assert_eq!(
+        agent.run().outcome(),
+        Some(&Outcome::MaxTurns),
+        "{:?}",
+        site.heard.all()
+    );
     let compactions = site.heard.of("compacted true").len();
     assert!(compactions >= 1, "{:?}", site.heard.all());
     assert_eq!(site.heard.of("compacted false").len(), 0);
@@ -247,7 +274,8 @@ async fn the_summary_reads_the_cache_and_each_compaction_breaks_it_once() {
     for pair in requests.windows(2) {
         let [before, now] = [&pair[0], &pair[1]].map(|request| request.tokens.unwrap());
         let cached = before.read + before.written();
-        let summary = String::from_utf8_lossy(&pair[1].body).contains("Answer with the summary only");
+        let summary =
+            String::from_utf8_lossy(&pair[1].body).contains("Answer with the summary only");
         if summary {
             summaries += 1;
             assert_eq!(now.read, cached, "the summary reads all that was cached");
@@ -259,7 +287,10 @@ async fn the_summary_reads_the_cache_and_each_compaction_breaks_it_once() {
     }
     assert_eq!((breaks, summaries), (compactions, compactions));
     // All of it is on the books.
-    let paid: u64 = requests.iter().map(|request| request.tokens.unwrap().total()).sum();
+    let paid: u64 = requests
+        .iter()
+        .map(|request| request.tokens.unwrap().total())
+        .sum();
     let spent = agent.run().spent();
     assert_eq!(spent.uncached + spent.read + spent.written, paid);
     assert_eq!(*spent, crew.budget.spent());
@@ -276,11 +307,18 @@ fn what_a_request_for_a_summary_adds_stands_behind_all_else() {
             max_tokens: 1000,
         })
     };
-    let [plain, asked] = [None, Some("sum up")].map(|aside| String::from_utf8(body(aside)).unwrap());
+    let [plain, asked] =
+        [None, Some("sum up")].map(|aside| String::from_utf8(body(aside)).unwrap());
     let end = r#"]}]}"#;
     let same = plain.strip_suffix(end).unwrap();
-    assert!(asked.starts_with(same), "all before it is byte for byte the same");
-    assert_eq!(&asked[same.len()..], r#",{"type":"text","text":"sum up"}]}]}"#);
+    assert!(
+        asked.starts_with(same),
+        "all before it is byte for byte the same"
+    );
+    assert_eq!(
+        &asked[same.len()..],
+        r#",{"type":"text","text":"sum up"}]}]}"#
+    );
 }
 
 #[test]

@@ -60,7 +60,10 @@ pub fn shell() -> Arc<dyn Tool> {
         does: |input: Value, _| {
             let command = input["command"].as_str().unwrap().to_owned();
             let text = match command.contains("nonexistent") {
-                true => Err(prefixgate::agent::tools::ToolError::failed("exit", "no such file")),
+                true => Err(prefixgate::agent::tools::ToolError::failed(
+                    "exit",
+                    "no such file",
+                )),
                 false => Ok(format!("output of {command}: {}", "line ".repeat(200))),
             };
             Box::pin(std::future::ready(text)) as BoxFuture<'static, ToolResult>
