@@ -12,11 +12,17 @@ impl Budget {
     /// What was used so far.
     #[must_use]
     pub fn spent(&self) -> Spent {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Adds to it.
     pub fn add(&self, spent: &Spent) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(spent);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .add(spent);
     }
 }

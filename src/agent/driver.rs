@@ -447,7 +447,11 @@ impl Agent {
 
     fn book_delegated(&mut self) -> Result<(), JournalError> {
         let new: Vec<_> = {
-            let mut delegated = self.parts.delegated.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut delegated = self
+                .parts
+                .delegated
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             delegated.drain(..).collect()
         };
         for (call, spent) in new {

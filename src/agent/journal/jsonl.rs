@@ -33,7 +33,10 @@ impl JsonLines {
         let mut file = options.open(path).map_err(io)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(io)?;
-        let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let whole = bytes
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |at| at + 1);
         if whole < bytes.len() {
             file.set_len(whole as u64).map_err(io)?;
         }
@@ -73,7 +76,9 @@ impl Journal for JsonLines {
 
     fn events(&mut self) -> Result<Vec<Happened>, JournalError> {
         let text = std::fs::read_to_string(&self.path).map_err(|e| self.io(e))?;
-        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        let lines = text
+            .split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'));
         lines
             .enumerate()
             .map(|(at, line)| {

@@ -91,9 +91,9 @@ impl Spent {
             pico: self.pico.saturating_add(pico.unwrap_or(0)),
             unpriced: self.unpriced.saturating_add(u32::from(pico.is_none())),
             // A provider that does not tell about its cache has told the prompt all the same.
-            uncounted: self
-                .uncounted
-                .saturating_add(u32::from(usage.uncached.is_none() || usage.output.is_none())),
+            uncounted: self.uncounted.saturating_add(u32::from(
+                usage.uncached.is_none() || usage.output.is_none(),
+            )),
             calls: self.calls,
         };
     }

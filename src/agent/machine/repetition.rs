@@ -160,7 +160,13 @@ impl Repetition {
             return loops::Seen::default();
         };
         let policy = policy(threshold);
-        let seen = loops::look(body.as_bytes(), &view, &policy, &self.memo, Some(&self.history));
+        let seen = loops::look(
+            body.as_bytes(),
+            &view,
+            &policy,
+            &self.memo,
+            Some(&self.history),
+        );
         self.history = seen.history.clone();
         seen
     }

@@ -14,7 +14,10 @@ const KEPT_PERCENT: u64 = 25;
 pub fn estimate(entry: &Entry) -> u64 {
     let bytes = match entry {
         Entry::User { results, texts } => {
-            let results: usize = results.iter().map(|r| r.text.len() + r.call.len() + 64).sum();
+            let results: usize = results
+                .iter()
+                .map(|r| r.text.len() + r.call.len() + 64)
+                .sum();
             let texts: usize = texts.iter().map(|text| text.len() + 24).sum();
             results + texts
         }

@@ -44,9 +44,15 @@ impl Format for Messages {
         let mut out = String::with_capacity(4096);
         out.push_str("{\"model\":");
         out.push_str(&quote(&setup.model));
-        out.push_str(&format!(",\"max_tokens\":{},\"stream\":true", ask.max_tokens));
+        out.push_str(&format!(
+            ",\"max_tokens\":{},\"stream\":true",
+            ask.max_tokens
+        ));
         if let Some(effort) = &setup.effort {
-            out.push_str(&format!(",\"output_config\":{{\"effort\":{}}}", quote(effort)));
+            out.push_str(&format!(
+                ",\"output_config\":{{\"effort\":{}}}",
+                quote(effort)
+            ));
         }
         tools(&mut out, setup);
         out.push_str(",\"system\":[{\"type\":\"text\",\"text\":");

@@ -122,7 +122,9 @@ impl Endpoint {
             return Err(self.refused(&head, &error));
         }
         let streamed = shape == Shape::Stream;
-        let whole = self.read(model, body, streamed, &mut reader, on_piece).await;
+        let whole = self
+            .read(model, body, streamed, &mut reader, on_piece)
+            .await;
         reader.end(Some(Ttl::M5));
         let bill = self.bill(model, reader);
         match whole {
@@ -137,7 +139,10 @@ impl Endpoint {
             .uri(format!("{}{}", self.base, self.format.path()))
             .header(CONTENT_TYPE, "application/json")
             .header("accept", "text/event-stream")
-            .header("user-agent", concat!("prefixgate-agent/", env!("CARGO_PKG_VERSION")));
+            .header(
+                "user-agent",
+                concat!("prefixgate-agent/", env!("CARGO_PKG_VERSION")),
+            );
         for (name, value) in self.format.headers(&self.key) {
             request = request.header(name, value);
         }
@@ -201,9 +206,12 @@ impl Endpoint {
 
     fn bill(&self, model: &str, reader: Reader) -> Bill {
         let answer = reader.into_answer();
-        let priced = self
-            .prices
-            .price(&self.provider, &answer.metered, Some(model), Clock::Real.utc_ms());
+        let priced = self.prices.price(
+            &self.provider,
+            &answer.metered,
+            Some(model),
+            Clock::Real.utc_ms(),
+        );
         Bill {
             usage: answer.metered.usage,
             pico: answer.cost_pico.or_else(|| priced.pico()),
@@ -233,7 +241,10 @@ impl Endpoint {
             Failure::Final
         };
         Attempt {
-            reason: format!("{} answered {} {}: {words}", self.base, head.status, error.kind),
+            reason: format!(
+                "{} answered {} {}: {words}",
+                self.base, head.status, error.kind
+            ),
             failure,
             bill: Bill::default(),
         }
@@ -250,7 +261,11 @@ impl Endpoint {
     }
 
     fn silent(&self) -> String {
-        format!("{} did not answer for {} s", self.base, self.silence.as_secs())
+        format!(
+            "{} did not answer for {} s",
+            self.base,
+            self.silence.as_secs()
+        )
     }
 }
 
@@ -279,5 +294,7 @@ fn too_long(kind: &str, message: &str) -> bool {
         "context window",
         "request_too_large",
     ];
-    WORDS.iter().any(|words| kind.contains(words) || message.contains(words))
+    WORDS
+        .iter()
+        .any(|words| kind.contains(words) || message.contains(words))
 }

@@ -120,11 +120,13 @@ impl Making {
 
     fn open(&mut self, index: u32, json: &str, pieces: &mut Vec<Piece>) {
         if self.blocks.len() >= MAX_BLOCKS || self.at(index).is_some() {
-            self.broken.get_or_insert(Broken::Unusable("too many blocks, or one index twice"));
+            self.broken
+                .get_or_insert(Broken::Unusable("too many blocks, or one index twice"));
             return;
         }
         let Some(members) = Members::read(json) else {
-            self.broken.get_or_insert(Broken::Unusable("a block that is no object"));
+            self.broken
+                .get_or_insert(Broken::Unusable("a block that is no object"));
             return;
         };
         let text = |name: &str| members.text(name).unwrap_or_default();
@@ -219,7 +221,11 @@ impl Open {
                 Kind::Call(ToolCall {
                     id: text("id"),
                     name: text("name"),
-                    input: if input.is_empty() { "{}".to_owned() } else { input },
+                    input: if input.is_empty() {
+                        "{}".to_owned()
+                    } else {
+                        input
+                    },
                 })
             }
             "thinking" | "redacted_thinking" => Kind::Thinking,
