@@ -1,5 +1,6 @@
 //! What of calls arrives in the conversation.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -159,23 +160,27 @@ async fn f15_bad_calls_are_answered_in_the_conversation_and_the_loop_lives() {
     assert_eq!(text(&results[3]), "found");
 }
 
+/// Their results could not be told apart, so none of the two is made: the answer is given up, paid
+/// for, and asked for again.
 #[tokio::test]
-async fn f15_two_calls_with_one_id_are_both_answered_without_mixing_or_the_turn_is_refused() {
-    let echo = raw("echo", "", ANY, Manners::READS, |input, _| async move {
-        Ok(input["say"].as_str().unwrap_or_default().to_owned())
+async fn f15_an_answer_with_one_id_for_two_calls_is_refused_cleanly() {
+    let made = Arc::new(AtomicUsize::new(0));
+    let counts = Arc::clone(&made);
+    let echo = raw("echo", "", ANY, Manners::READS, move |_, _| {
+        counts.fetch_add(1, Ordering::SeqCst);
+        async { Ok(String::new()) }
     });
     let calls = json!([
         uses("1", "echo", json!({"say": "first"})),
         uses("1", "echo", json!({"say": "second"})),
     ]);
     let origin = Origin::start(vec![Canned::says(calls), done()]).await;
-    let outcome = agent(&origin, toolbox([echo]), CancellationToken::new())
-        .go()
-        .await
-        .unwrap();
-    assert_eq!(outcome, Outcome::EndTurn);
-    let texts: Vec<String> = last(&origin, 1).iter().map(text).collect();
-    assert_eq!(texts, ["first", "second"]);
+    let mut agent = agent(&origin, toolbox([echo]), CancellationToken::new());
+    assert_eq!(agent.go().await.unwrap(), Outcome::EndTurn);
+    assert_eq!(made.load(Ordering::SeqCst), 0);
+    let [first, again] = origin.requests().try_into().ok().unwrap();
+    assert_eq!(first.body, again.body);
+    assert_eq!(agent.run().spent().tokens(), 2 * 15, "both answers are paid for");
 }
 
 #[tokio::test]
