@@ -43,7 +43,7 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
     let Some(settings) = &config.clickhouse else {
         bail!("no ClickHouse is configured: --clickhouse URL, or `url` in [clickhouse]");
     };
-    super::log_to_stderr();
+    let _log = super::log::log_to_stderr();
     let now_ms = now_ms();
     let until_ms = match &args.until {
         Some(when) => when.at_ms(now_ms, &jiff::tz::TimeZone::UTC)?,

@@ -13,6 +13,7 @@ pub mod check;
 pub mod demo;
 pub mod doctor;
 pub mod export;
+mod log;
 mod reach;
 pub mod replay;
 pub mod report;
@@ -104,20 +105,4 @@ pub fn print(text: &str) -> std::io::Result<()> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }
-}
-
-/// Logs go to stderr; `PREFIXGATE_LOG` chooses what (like `info,prefixgate::turn=off`).
-pub fn log_to_stderr() {
-    use std::io::IsTerminal as _;
-    use tracing_subscriber::EnvFilter;
-
-    let filter =
-        EnvFilter::try_from_env("PREFIXGATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    // Fails only when a log is set up already, which is then as good.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(ansi)
-        .try_init();
 }

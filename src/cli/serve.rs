@@ -27,7 +27,7 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
         guards: args.guards,
         ..args.options
     })?;
-    super::log_to_stderr();
+    let _log = super::log::log_to_stderr();
     // Accepting, admin and signals; the workers have runtimes of their own.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

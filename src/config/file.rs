@@ -13,7 +13,11 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::{Problem, nearest, shown};
 use super::value::{AbsentCached, BaseUrl, CostBy, Count, Price, Size, Span, Usd, Value, Words};
-use super::{CacheKey, CachePolicy, Format, NativeDiagnostics, Threads, WebSockets};
+use super::{
+    CacheKey, CacheLifetime, CachePolicy, CacheRetention, Format, NativeDiagnostics, Threads,
+    WebSockets,
+};
+use crate::provider::dialect::CacheOptions;
 use crate::provider::view::Ttl;
 
 /// A value and where it stands.
@@ -152,6 +156,8 @@ section! {
         cache_min: Count,
         /// How long it lives.
         cache_ttl: Ttl,
+        /// What it knows of what can be said about OpenAI's cache.
+        cache_options: CacheOptions,
     }
 }
 
@@ -190,6 +196,10 @@ section! {
     OpenAi {
         /// Whether requests without a key by which they are routed to one cache get one.
         prompt_cache_key: CacheKey,
+        /// The lifetime that is asked for where the client says nothing.
+        cache_ttl: CacheLifetime,
+        /// The same for models that know no lifetimes.
+        cache_retention: CacheRetention,
         /// What is done with the WebSocket mode of Responses.
         websocket: WebSockets,
     }
@@ -325,6 +335,7 @@ const UPSTREAM_KEYS: &[&str] = &[
     "NAME.cache_step",
     "NAME.cache_min",
     "NAME.cache_ttl",
+    "NAME.cache_options",
 ];
 
 /// Every section with its keys, as messages and the documentation test need them.

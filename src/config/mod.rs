@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::guard::loops::Policy;
-use crate::provider::dialect::Dialect;
+use crate::provider::dialect::{CacheOptions, Dialect};
+use crate::provider::view::Ttl;
 
 mod agent;
 mod error;
@@ -102,6 +103,39 @@ pub enum CacheKey {
     Add,
 }
 
+/// How long OpenAI is asked to keep what a request writes, where the client says nothing about its
+/// caching. Only models that know lifetimes are asked (gpt-5.6 and later).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CacheLifetime {
+    /// It is not asked.
+    Pass,
+    /// Thirty minutes, which is the provider's default.
+    HalfHour,
+    /// Twelve hours, at twice the price of a write.
+    HalfDay,
+}
+
+impl CacheLifetime {
+    /// The lifetime, if one is asked for.
+    #[must_use]
+    pub const fn ttl(self) -> Option<Ttl> {
+        match self {
+            Self::Pass => None,
+            Self::HalfHour => Some(Ttl::M30),
+            Self::HalfDay => Some(Ttl::H12),
+        }
+    }
+}
+
+/// How long OpenAI is asked to keep prompts for models before gpt-5.6.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CacheRetention {
+    /// It is not asked.
+    Pass,
+    /// Up to a day.
+    Day,
+}
+
 /// What to do with the WebSocket mode of Responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WebSockets {
@@ -181,6 +215,10 @@ pub struct Config {
     pub threads: Threads,
     /// Requests without a key by which they are routed to one cache.
     pub cache_key: CacheKey,
+    /// The lifetime that is asked of OpenAI.
+    pub cache_lifetime: CacheLifetime,
+    /// The same for its older models.
+    pub cache_retention: CacheRetention,
     /// The WebSocket mode of Responses.
     pub websockets: WebSockets,
     /// What is done about loops.
@@ -244,7 +282,10 @@ impl Config {
                     base: http::Uri::from_static("https://api.openai.com"),
                     format: Format::OpenAi,
                     price_provider: "openai".to_owned(),
-                    dialect: Dialect::default(),
+                    dialect: Dialect {
+                        cache_options: CacheOptions::All,
+                        ..Dialect::default()
+                    },
                 },
             ],
             extra_ca: None,
@@ -265,6 +306,8 @@ impl Config {
             keep_warm_max_micro_usd: 0,
             threads: Threads::Pass,
             cache_key: CacheKey::Pass,
+            cache_lifetime: CacheLifetime::Pass,
+            cache_retention: CacheRetention::Pass,
             websockets: WebSockets::Pass,
             loops: Policy::default(),
             caps: Caps::default(),

@@ -106,6 +106,8 @@ impl Config {
                 false => CostBy::Own,
             };
             add(&section, "cost", quoted(cost.word()));
+            let known = dialect.cache_options;
+            add(&section, "cache_options", quoted(known.word()));
             if let Some(rules) = dialect.caching {
                 add(&section, "cache_step", rules.step.to_string());
                 add(&section, "cache_min", rules.min_tokens.to_string());
@@ -145,6 +147,10 @@ impl Config {
         add("anthropic", "threads", quoted(self.threads.word()));
         let key = quoted(self.cache_key.word());
         add("openai", "prompt_cache_key", key);
+        let lifetime = quoted(self.cache_lifetime.word());
+        add("openai", "cache_ttl", lifetime);
+        let kept = quoted(self.cache_retention.word());
+        add("openai", "cache_retention", kept);
         add("openai", "websocket", quoted(self.websockets.word()));
         guards::settings(self, &mut add);
         add(

@@ -10,7 +10,11 @@ use std::time::Duration;
 use http::Uri;
 use toml::de::DeValue;
 
-use super::{CacheKey, CachePolicy, Format, NativeDiagnostics, Threads, WebSockets};
+use super::{
+    CacheKey, CacheLifetime, CachePolicy, CacheRetention, Format, NativeDiagnostics, Threads,
+    WebSockets,
+};
+use crate::provider::dialect::CacheOptions;
 use crate::provider::view::Ttl;
 
 /// A kind of value.
@@ -215,6 +219,9 @@ macro_rules! choice {
 choice!(CachePolicy, "off" => CachePolicy::Off, "dry-run" => CachePolicy::DryRun, "fill" => CachePolicy::Fill, "replace" => CachePolicy::Replace);
 choice!(NativeDiagnostics, "pass" => NativeDiagnostics::Pass, "request" => NativeDiagnostics::Request);
 choice!(CacheKey, "pass" => CacheKey::Pass, "add" => CacheKey::Add);
+choice!(CacheLifetime, "pass" => CacheLifetime::Pass, "30m" => CacheLifetime::HalfHour, "12h" => CacheLifetime::HalfDay);
+choice!(CacheRetention, "pass" => CacheRetention::Pass, "24h" => CacheRetention::Day);
+choice!(CacheOptions, "none" => CacheOptions::None, "ttl" => CacheOptions::Lifetime, "all" => CacheOptions::All);
 choice!(WebSockets, "pass" => WebSockets::Pass, "refuse" => WebSockets::Refuse);
 choice!(Threads, "pass" => Threads::Pass, "replay" => Threads::Replay);
 choice!(Format, "anthropic" => Format::Anthropic, "openai" => Format::OpenAi, "opaque" => Format::Opaque);

@@ -6,9 +6,12 @@
 //! provider (documentation of August 2026): four markers in all, the automatic one included; a
 //! one-hour marker never after a five-minute one; none on a block that must not carry any.
 //!
+//! A provider that sets breakpoints itself has rules of its own: `beside` says where ours go then.
+//!
 //! `spots` says where a marker could stand, `worth` what a set of markers is worth. There are so few
 //! spots that every set is tried.
 
+mod beside;
 mod spots;
 mod worth;
 
@@ -17,6 +20,7 @@ use crate::prompt_cache::habits::{Kind, Outlook};
 use crate::prompt_cache::splice::{self, Splice};
 use crate::prompt_cache::trail;
 use crate::provider::view::{Block, BlockKind, History, RequestView, Ttl, Unmarkable};
+use crate::provider::wire::Wire;
 use crate::usage::Rates;
 use spots::spots;
 use worth::{Mark, Worth};
@@ -130,7 +134,8 @@ pub struct Plan {
     /// not change while it lives. `None` while there is no marker in the conversation.
     pub ttl: Option<Ttl>,
     /// What the plan is expected to save beside the client's own markers alone, in thousandths of
-    /// the price of an input token. An estimate, never money.
+    /// the price of an input token. An estimate, never money; 0 where breakpoints cost nothing and
+    /// so are not weighed.
     pub value: i64,
 }
 
@@ -138,6 +143,11 @@ pub struct Plan {
 #[must_use]
 pub fn plan(situation: &Situation) -> Plan {
     let view = situation.view;
+    if view.wire != Wire::Messages {
+        let mut plan = Plan::default();
+        beside::place(situation, &mut plan);
+        return plan;
+    }
     let mut plan = Plan {
         warnings: warnings(view),
         ttl: situation.ttl,
@@ -196,20 +206,20 @@ pub fn plan(situation: &Situation) -> Plan {
 
 /// The set of candidates that is worth most beside what is there already, in provider order.
 fn best(worth: &Worth, fixed: &[Mark], candidates: &[Mark], free: usize) -> Vec<Mark> {
-    let mut best: (Vec<Mark>, f64) = (Vec::new(), 0.0);
+    let mut best: (u32, f64) = (0, 0.0);
+    let of = |set: u32| {
+        let numbered = candidates.iter().enumerate();
+        numbered.filter_map(move |(bit, mark)| ((set >> bit) & 1 == 1).then_some(*mark))
+    };
     let before = worth.of(fixed);
     let mut marks: Vec<Mark> = Vec::with_capacity(2 * MAX_MARKERS);
     for set in 1_u32..1 << candidates.len() {
         if set.count_ones() as usize > free {
             continue;
         }
-        let ours = || {
-            let numbered = candidates.iter().enumerate();
-            numbered.filter_map(|(bit, mark)| ((set >> bit) & 1 == 1).then_some(*mark))
-        };
         marks.clear();
         marks.extend(fixed);
-        marks.extend(ours());
+        marks.extend(of(set));
         marks.sort_unstable_by_key(|(at, _)| *at);
         if !in_order(marks.iter().map(|(_, ttl)| Some(*ttl))) {
             continue;
@@ -217,11 +227,12 @@ fn best(worth: &Worth, fixed: &[Mark], candidates: &[Mark], free: usize) -> Vec<
         let value = worth.of(&marks);
         let total = value.real + value.spare - before.real - before.spare;
         if value.real > before.real - worth.nothing() && total > best.1 {
-            best = (ours().collect(), total);
+            best = (set, total);
         }
     }
-    best.0.sort_unstable_by_key(|(at, _)| *at);
-    best.0
+    let mut best: Vec<Mark> = of(best.0).collect();
+    best.sort_unstable_by_key(|(at, _)| *at);
+    best
 }
 
 /// Writes a choice down as edits.

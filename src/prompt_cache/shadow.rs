@@ -10,6 +10,10 @@
 //! earlier breakpoint; lifetimes count from the start of the request that wrote or read; reading a
 //! prefix refreshes the shorter ones on its path; nothing shorter than the model's minimum is
 //! written. Whether the lifetime is part of the key is disputed; here it is not.
+//!
+//! OpenAI from gpt-5.6 on finds entries at breakpoints only, without looking back from them. Its
+//! lifetime is a minimum from when an entry was written; that a read renews it is written nowhere,
+//! and so is not counted on.
 
 mod file;
 mod flight;
@@ -24,12 +28,16 @@ pub use table::Key;
 
 use super::chain::{Hash, Hasher};
 use super::trail::{Mark, Step, Trail};
-use crate::provider::view::{Automatic, BlockKind, Section, Ttl};
+use crate::provider::view::{Automatic, BlockKind, Role, Section, Ttl};
 use flight::Flights;
 use table::{Entry, Table};
 
 /// Positions that a breakpoint looks back over, itself included.
 pub const LOOKBACK: usize = 20;
+
+/// Breakpoints of a request that OpenAI looks for entries at, the latest first (SDK documentation,
+/// November 2026).
+const MATCHED: usize = 80;
 
 /// For how long an entry is remembered after its lifetime, so that a miss can be told from a change.
 pub const KEEP_EXPIRED_MS: i64 = 24 * 3_600_000;
@@ -143,7 +151,7 @@ pub struct Look<'a> {
     /// Its breakpoints in provider order, as they are (or would be) sent.
     pub marks: &'a [Mark],
     /// The rules of a cache that needs no breakpoints: whatever stands on the request's path is
-    /// found.
+    /// found, or what stands at those that the provider sets itself.
     pub automatic: Option<Automatic>,
 }
 
@@ -157,6 +165,25 @@ impl Look<'_> {
     fn key(&self, index: usize) -> Option<Key> {
         let step = self.trail.steps.get(index).filter(|step| step.counts)?;
         Some(self.levels.key(step.section, self.at.get(index)?))
+    }
+
+    /// Where a provider that sets breakpoints itself looks for entries: at those of the request, and
+    /// wherever the model spoke next or speaks now; the latest ones, last one first. `None` where
+    /// it has other rules.
+    fn places(&self) -> Option<Vec<usize>> {
+        self.automatic.filter(|rules| rules.at_breakpoints)?;
+        let answers = |at: usize| self.trail.steps[at].role == Some(Role::Assistant);
+        let mut next = None;
+        let counting = (0..self.len())
+            .rev()
+            .filter(|at| self.trail.steps[*at].counts);
+        let places = counting.filter(|at| {
+            let turn_end = next
+                .replace(*at)
+                .is_none_or(|next| answers(next) && !answers(*at));
+            turn_end || self.marks.iter().any(|mark| mark.at as usize == *at)
+        });
+        Some(places.take(MATCHED).collect())
     }
 
     /// The breakpoints that stand on a position, last one first.
@@ -232,7 +259,9 @@ impl Shadow {
         }
         let longer = |known: &Known| expected.alive.is_none_or(|alive| known.at > alive.at);
         expected.pending = expected.pending.filter(longer);
-        if look.automatic.is_some() {
+        if let Some(places) = expected.alive.and_then(|_| look.places()) {
+            expected.read = places.into_iter().find_map(|at| self.living(look, at));
+        } else if look.automatic.is_some() {
             expected.read = expected.alive;
         } else if let Some(alive) = expected.alive {
             expected.read = look
@@ -275,10 +304,15 @@ impl Shadow {
     /// The living entry that a breakpoint at `from` finds; there is none beyond `deepest`.
     fn look_back(&self, look: &Look, from: usize, deepest: usize) -> Option<Known> {
         let low = window(&look.trail.steps, from, self.counting);
-        (low..=from.min(deepest)).rev().find_map(|at| {
-            let entry = self.table.get(&look.key(at)?)?;
-            (entry.expires_ms > look.now_ms).then(|| entry.known(at))
-        })
+        (low..=from.min(deepest))
+            .rev()
+            .find_map(|at| self.living(look, at))
+    }
+
+    /// The living entry that ends at a block.
+    fn living(&self, look: &Look, at: usize) -> Option<Known> {
+        let entry = self.table.get(&look.key(at)?)?;
+        (entry.expires_ms > look.now_ms).then(|| entry.known(at))
     }
 }
 

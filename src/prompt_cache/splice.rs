@@ -77,6 +77,17 @@ fn cut(body: &[u8], marker: Marker, object: Span) -> Splice {
     }
 }
 
+/// Puts an edit among others that are in the order of the body. Two insertions at one place become
+/// one, the later first.
+pub fn put(splices: &mut Vec<Splice>, splice: Splice) {
+    let at = splices.partition_point(|other| other.at < splice.at);
+    let there = splices.get_mut(at);
+    match there.filter(|there| there.at == splice.at && splice.remove == 0) {
+        Some(there) => there.insert = [&splice.insert[..], &there.insert[..]].concat().into(),
+        None => splices.insert(at, splice),
+    }
+}
+
 /// Whether the splices can be applied to a body of this length: each inside it, in strictly
 /// ascending order, none inside of what another one leaves out.
 #[must_use]
@@ -197,6 +208,20 @@ mod tests {
             body.as_ptr(),
             "the original is not copied"
         );
+    }
+
+    #[test]
+    fn insertions_at_one_place_are_one_edit() {
+        let insert = |at, text: &'static str| Splice {
+            at,
+            remove: 0,
+            insert: Bytes::from_static(text.as_bytes()),
+        };
+        let mut splices = vec![insert(1, "b,"), insert(4, "x")];
+        put(&mut splices, insert(1, "a,"));
+        put(&mut splices, insert(5, "z"));
+        put(&mut splices, insert(2, "y"));
+        assert_eq!(sent("{c:1}", &splices), "{a,b,cy:1x}z");
     }
 
     /// What the policy `replace` takes out, wherever its comma stands.

@@ -11,6 +11,8 @@ pub struct Dialect {
     pub counting: Counting,
     /// The rules of its cache, where they are not those of the format and the model.
     pub caching: Option<Automatic>,
+    /// What it knows of what a request can say about OpenAI's cache.
+    pub cache_options: CacheOptions,
     /// It tells what an answer cost, in USD, and is believed.
     pub tells_cost: bool,
 }
@@ -21,9 +23,24 @@ impl Default for Dialect {
             ask_usage: true,
             counting: Counting::default(),
             caching: None,
+            cache_options: CacheOptions::default(),
             tells_cost: false,
         }
     }
+}
+
+/// What an upstream knows of what a request can say about OpenAI's cache. Nothing of it is added to
+/// a request for an upstream that may not know it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CacheOptions {
+    /// Nothing.
+    #[default]
+    None,
+    /// `prompt_cache_options` with its lifetime.
+    Lifetime,
+    /// All of it: breakpoints on parts, the comparison with an earlier answer, and the retention of
+    /// older models as well.
+    All,
 }
 
 /// How an upstream counts tokens. The default is OpenAI's own way: the prompt includes what was

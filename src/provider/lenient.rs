@@ -146,12 +146,17 @@ impl Word {
 
 impl<'de> Deserialize<'de> for Word {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = <&RawValue>::deserialize(deserializer)?;
-        let text = serde_json::from_str::<Text<'_>>(raw.get()).ok();
-        Ok(Self(
-            text.map(|text| cut(&text.0, MAX_WORD_BYTES))
-                .filter(|word| !word.is_empty()),
-        ))
+        let raw = <&RawValue>::deserialize(deserializer)?.get();
+        // Most words stand there as they are.
+        let plain = raw.strip_prefix('"').and_then(|raw| raw.strip_suffix('"'));
+        let word = match plain.filter(|plain| !plain.contains('\\')) {
+            Some(plain) => Some(text::prefix(plain, MAX_WORD_BYTES).to_owned()),
+            None => {
+                let text = serde_json::from_str::<Text<'_>>(raw).ok();
+                text.map(|text| cut(&text.0, MAX_WORD_BYTES))
+            }
+        };
+        Ok(Self(word.filter(|word| !word.is_empty())))
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod anthropic;
 mod api_error;
+pub mod assembled;
 pub mod decode;
 pub mod dialect;
 pub mod json;

@@ -157,6 +157,10 @@ pub struct Automatic {
     pub min_tokens: u32,
     /// How long it lives; `None` where the provider promises no time.
     pub ttl: Option<Ttl>,
+    /// It is looked for at breakpoints only, those of the request and those that the provider sets
+    /// itself at the ends of turns, and lives from when it was written. Otherwise whatever the
+    /// prompt begins with is found, and lives on when it is read.
+    pub at_breakpoints: bool,
 }
 
 impl Automatic {
@@ -189,6 +193,8 @@ pub enum Unmarkable {
     Attribution,
     /// A kind of block this version does not know, or one whose shape was not understood.
     Unknown,
+    /// A text in a place where a marker cannot be written.
+    Placeless,
 }
 
 /// How a block stands in the body, which decides how a marker can be spliced in.
@@ -290,6 +296,18 @@ pub struct QuestionSpelling {
     pub nothing: Option<&'static [u8]>,
     /// What goes behind it, the comma to the next member included.
     pub after: &'static [u8],
+}
+
+/// How a wire format says how long all that a request writes to the cache is to live.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LifetimeSpelling {
+    /// The lifetime.
+    pub ttl: Ttl,
+    /// The first member of a request that has further ones, the comma to the next one included.
+    pub member: &'static str,
+    /// The question why the cache missed, which then says the lifetime as well; `None` where it
+    /// cannot be asked.
+    pub question: Option<&'static QuestionSpelling>,
 }
 
 /// An edit by which a stream is asked for its tokens.
@@ -423,6 +441,15 @@ pub struct RequestView {
     /// How to ask the provider why its cache missed; `None` where the wire format cannot, or the
     /// body already has that member, whatever it says.
     pub question: Option<&'static QuestionSpelling>,
+    /// The client says itself how its prompt is to be cached, beside any breakpoints.
+    pub tells_caching: bool,
+    /// How a lifetime can be asked for; empty where the wire format or the model knows none, or the
+    /// client says anything about its caching itself.
+    pub lifetimes: &'static [LifetimeSpelling],
+    /// How the provider is asked to keep the prompt for a day, where lifetimes are not known: the
+    /// first member of a request that has further ones. `None` where that is not known either, or
+    /// the client says something itself.
+    pub retention: Option<&'static str>,
     /// How a key is written by which requests are routed to one cache: what goes before it, as the
     /// first member of a request that has further ones, and behind it. `None` where the format has
     /// none, or the request has one.

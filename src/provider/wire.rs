@@ -83,13 +83,13 @@ impl Wire {
         }
     }
 
-    /// The stream event that ends an answer with an error. To be written on an event border only.
+    /// The stream event (or events) that end an answer with an error. To be written on an event border only.
     #[must_use]
     pub fn error_event(self, kind: &str, message: &str) -> Vec<u8> {
         match self {
             Self::Messages => anthropic::error::error_event(kind, message),
             Self::Chat => openai::error::chat_error_event(kind, None, message),
-            Self::Responses => openai::error::responses_error_event(kind, message),
+            Self::Responses => openai::error::responses_error_events(kind, message),
         }
     }
 

@@ -5,6 +5,9 @@ use std::fmt::Write as _;
 use crate::prompt_cache::verdict::Status;
 use crate::trace::{Outcome, RequestKind, TurnRecord};
 
+/// Under which name the lines of turns are logged.
+pub const TURN_TARGET: &str = "prefixgate::turn";
+
 /// Logs a finished request: turns at `info`, the rest at `debug`.
 pub fn log(record: &TurnRecord) {
     if record.kind != RequestKind::Turn {
@@ -15,14 +18,15 @@ pub fn log(record: &TurnRecord) {
         );
         return;
     }
-    if tracing::enabled!(target: "prefixgate::turn", tracing::Level::INFO) {
-        tracing::info!(target: "prefixgate::turn", "{}", one_line(line(record)));
+    if tracing::enabled!(target: TURN_TARGET, tracing::Level::INFO) {
+        tracing::info!(target: TURN_TARGET, "{}", one_line(line(record)));
     }
 }
 
 /// Names come from clients and upstreams: none of them may end the line or steer a terminal.
 fn one_line(line: String) -> String {
-    if line.chars().any(char::is_control) {
+    let printable = |byte: &u8| (b' '..=b'~').contains(byte);
+    if !line.as_bytes().iter().all(printable) && line.chars().any(char::is_control) {
         return line.replace(char::is_control, "\u{fffd}");
     }
     line

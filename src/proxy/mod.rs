@@ -41,6 +41,7 @@ use self::audit::Watched;
 use self::body::ReplyBody;
 use self::guard::loops::Stop;
 use self::intake::{Budget, IntakeError};
+pub use self::line::TURN_TARGET;
 use self::prepare::{Asking, Prepared};
 use self::refusal::Refusal;
 use self::route::{Route, RouteError, Router};
@@ -257,6 +258,7 @@ pub async fn serve(
             wire,
             dialect: &upstream.dialect,
             socket: false,
+            compacts: route.compacts,
         };
         let mut prepared = prepare::prepare(&shared, &mut account, &asking, &taken.bytes);
         if let Some(record) = account.record() {
@@ -268,6 +270,11 @@ pub async fn serve(
         }
         match prepared.stop.take() {
             None => {}
+            // Of an answer in the model's place a client that compacts could make nothing.
+            Some(Stop::Answer(why)) if route.compacts => {
+                let refusal = Refusal::stopped(guard::status(&shared, &mut account), why);
+                return refuse(account, refusal, Outcome::Refused, wire);
+            }
             Some(Stop::Refuse(why)) => {
                 let refusal = Refusal::stopped(guard::status(&shared, &mut account), why);
                 return refuse(account, refusal, Outcome::Refused, wire);
@@ -279,6 +286,10 @@ pub async fn serve(
             match guard::caps::enter(&shared, &mut account, asked).await {
                 Ok(()) => {}
                 Err(End::Refuse(refusal)) => {
+                    return refuse(account, refusal, Outcome::Refused, wire);
+                }
+                Err(End::Answer(why)) if route.compacts => {
+                    let refusal = Refusal::stopped(guard::status(&shared, &mut account), why);
                     return refuse(account, refusal, Outcome::Refused, wire);
                 }
                 Err(End::Answer(text)) => return answer_instead(account, wire, "cap", &text),

@@ -11,14 +11,14 @@ use super::Shared;
 use super::account::{Account, hex};
 use super::guard::caps::{self, Asked};
 use super::guard::{hint, loops, loops::Stop};
-use crate::config::CacheKey;
+use crate::config::{CacheKey, CacheRetention};
 use crate::guard::caps::Limits;
 use crate::prompt_cache::chain::Hash;
 use crate::prompt_cache::engine::News;
 use crate::prompt_cache::helpers::tool_order;
 use crate::prompt_cache::splice::{self, Splice};
 use crate::provider::decode;
-use crate::provider::dialect::Dialect;
+use crate::provider::dialect::{CacheOptions, Dialect};
 use crate::provider::view::{Caching, History, RequestView, Ttl};
 use crate::provider::wire::Wire;
 use crate::trace::Inspection;
@@ -66,14 +66,37 @@ pub struct Asking<'a> {
     /// It came over a socket: its bytes go on as they are, and the connection remembers what was
     /// answered on it, stored or not.
     pub socket: bool,
+    /// See [`super::route::Route::compacts`].
+    pub compacts: bool,
 }
 
 impl Asking<'_> {
+    /// What can be said about OpenAI's cache. Behind the login of ChatGPT stands another backend,
+    /// which refuses all of it.
+    fn knows(&self) -> CacheOptions {
+        match self.headers.contains_key("chatgpt-account-id") {
+            true => CacheOptions::None,
+            false => self.dialect.cache_options,
+        }
+    }
+
     /// Looks at a body as its upstream would.
     fn view(&self, body: &[u8]) -> Result<RequestView, &'static str> {
         let mut view = self.wire.view(body)?;
+        if view.wire != Wire::Messages {
+            let knows = self.knows();
+            if knows < CacheOptions::All {
+                (view.spelling, view.question, view.retention) = (None, None, None);
+            }
+            if knows < CacheOptions::Lifetime {
+                view.lifetimes = &[];
+            }
+        }
         if let (Some(rules), Caching::Automatic(_)) = (self.dialect.caching, view.caching) {
             view.caching = Caching::Automatic(rules);
+        }
+        if self.compacts {
+            view.uneditable = view.uneditable.or(Some("compaction"));
         }
         if self.socket {
             view.uneditable = view.uneditable.or(Some("socket"));
@@ -153,6 +176,7 @@ pub fn prepare(
             }
         }
     }
+    let lifetime = asked_lifetime(shared, account, &mut view);
     let root = chain.root;
     let mut sent = watch::watch(
         shared,
@@ -164,6 +188,10 @@ pub fn prepare(
         client_order,
     );
     ask_usage(account, asking, &view, &mut sent.splices);
+    // The question says it as well.
+    if let Some(member) = lifetime.filter(|_| !sent.asks_why) {
+        splice::put(&mut sent.splices, first_member(&view, member));
+    }
     if shared.config.cache_key == CacheKey::Add {
         route_to_one_cache(account, &view, root, &mut sent.splices);
     }
@@ -191,13 +219,12 @@ fn ask_usage(
     let Some(question) = view.ask_usage.filter(|_| asking.dialect.ask_usage && !off) else {
         return;
     };
-    let before = splices.partition_point(|splice| splice.at <= question.at.start);
     let splice = Splice {
         at: question.at.start,
         remove: question.at.len(),
         insert: Bytes::from_static(question.text.as_bytes()),
     };
-    splices.insert(before, splice);
+    splice::put(splices, splice);
     account.asks_usage();
 }
 
@@ -219,7 +246,41 @@ fn route_to_one_cache(
         remove: 0,
         insert: Bytes::from(format!("{before}prefixgate-{}{after}", hex(&root[..12]))),
     };
-    splices.insert(0, splice);
+    splice::put(splices, splice);
+}
+
+/// A member before all others of a request.
+fn first_member(view: &RequestView, member: &'static str) -> Splice {
+    Splice {
+        at: view.object_start,
+        remove: 0,
+        insert: Bytes::from_static(member.as_bytes()),
+    }
+}
+
+/// The member by which a request is given the lifetime that the configuration wants for what it
+/// writes, if the model knows it and the client has said nothing. The view is then that of a request
+/// with it.
+fn asked_lifetime(
+    shared: &Shared,
+    account: &Account,
+    view: &mut RequestView,
+) -> Option<&'static str> {
+    let off = account.seat().is_none_or(|seat| seat.insertion_off);
+    if off || view.uneditable.is_some() || view.model.is_none() {
+        return None;
+    }
+    let wanted = shared.config.cache_lifetime.ttl();
+    let found = view.lifetimes.iter().find(|one| Some(one.ttl) == wanted);
+    let Some(lifetime) = found else {
+        let kept = shared.config.cache_retention == CacheRetention::Day;
+        return view.retention.filter(|_| kept);
+    };
+    if let Caching::Automatic(rules) = &mut view.caching {
+        rules.ttl = Some(lifetime.ttl);
+    }
+    view.question = view.question.and(lifetime.question);
+    Some(lifetime.member)
 }
 
 /// What the request has to ask of the books, if anything limits it.
@@ -282,7 +343,11 @@ fn longest_ttl(view: &RequestView, placed: &[(usize, Ttl)]) -> Option<Ttl> {
         .filter_map(|b| b.marker)
         .chain(view.auto_marker)
         .map(|m| m.ttl.unwrap_or(Ttl::H1));
-    own.chain(placed.iter().map(|(_, ttl)| *ttl)).max()
+    let asked = view.caching.automatic().and_then(|rules| rules.ttl);
+    let asked = asked.filter(|ttl| ttl.is_long());
+    own.chain(asked)
+        .chain(placed.iter().map(|(_, ttl)| *ttl))
+        .max()
 }
 
 /// The lifetime of all markers of a request, if they agree. A request without any is taken as
@@ -294,7 +359,10 @@ fn common_ttl(view: &RequestView, placed: &[(usize, Ttl)]) -> Option<Ttl> {
         .filter_map(|b| b.marker)
         .chain(view.auto_marker)
         .map(|m| m.ttl);
-    let mut all = own.chain(placed.iter().map(|(_, ttl)| Some(*ttl)));
+    let provider = view.caching.automatic().and_then(|rules| rules.ttl);
+    let mut all = own
+        .chain(placed.iter().map(|(_, ttl)| Some(*ttl)))
+        .chain(provider.map(Some));
     let Some(first) = all.next() else {
         return Some(Ttl::M5);
     };

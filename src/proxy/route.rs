@@ -10,6 +10,9 @@ use crate::provider::wire::Wire;
 use crate::run::Labels;
 use crate::trace::RequestKind;
 
+/// Where Responses are made shorter.
+const COMPACT: &str = "/responses/compact";
+
 /// A request's way.
 #[derive(Debug, Clone)]
 pub struct Route {
@@ -19,6 +22,9 @@ pub struct Route {
     pub kind: RequestKind,
     /// The format of a turn, and of errors of ours.
     pub wire: Wire,
+    /// The turn makes a conversation shorter: it costs like others, but what it gives back is no
+    /// answer of a model, and nothing is edited in it.
+    pub compacts: bool,
     /// Path and query as they go upstream, the upstream's own path prefix not yet joined.
     pub target: String,
     /// Labels from the path.
@@ -105,6 +111,7 @@ impl Router {
         };
         Ok(Route {
             wire: turn.unwrap_or_else(|| spoken(upstream.format)),
+            compacts: turn.is_some() && path.ends_with(COMPACT),
             upstream,
             kind,
             target,
@@ -209,7 +216,7 @@ fn wire(format: Format, method: &Method, path: &str) -> Option<Wire> {
         Some(Wire::Messages)
     } else if ends("/chat/completions") {
         Some(Wire::Chat)
-    } else if ends("/responses") {
+    } else if ends("/responses") || ends(COMPACT) {
         Some(Wire::Responses)
     } else {
         None
@@ -313,6 +320,18 @@ mod tests {
             "openai",
             RequestKind::Turn,
             "/v1/chat/completions",
+        );
+        check(
+            "/v1/responses/compact?x",
+            "openai",
+            RequestKind::Turn,
+            "/v1/responses/compact?x",
+        );
+        check(
+            "/v1/responses/resp_1/cancel",
+            "openai",
+            RequestKind::Other,
+            "/v1/responses/resp_1/cancel",
         );
         check(
             "/u/other/v1/messages",

@@ -438,14 +438,16 @@ fn connection(
         let (shared, clients) = (shared.clone(), clients.clone());
         service_fn(move |request| {
             let (shared, clients, tap) = (shared.clone(), clients.clone(), tap.clone());
-            async move {
+            // hyper keeps room for the largest state of it with each connection, also while the answer
+            // streams, when it has ended long ago.
+            Box::pin(async move {
                 let ambiguous = tap.ambiguous(request.headers());
                 let response = proxy::serve(shared, clients, request, ambiguous).await;
                 if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                     tap.give_up();
                 }
                 Ok::<_, Infallible>(response)
-            }
+            })
         })
     };
     let mut builder = auto::Builder::new(TokioExecutor::new());

@@ -1,8 +1,8 @@
 //! The request path's side: hand a record over and go on.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
 use super::writer::{Outlet, Outlets, Pace, Retention, Sink, Writer};
@@ -49,6 +49,8 @@ impl DropReason {
 /// What became of the records that were handed over.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
+    /// Entries in the queue.
+    waiting: AtomicUsize,
     written: AtomicU64,
     dropped: [AtomicU64; DropReason::ALL.len()],
 }
@@ -75,6 +77,18 @@ pub(super) struct Envelope {
 }
 
 impl Envelope {
+    /// An entry on its way into the queue; gives it back when `room` others wait there.
+    fn new(entry: Entry, counts: &Arc<Counts>, room: usize) -> Result<Self, Entry> {
+        if counts.waiting.fetch_add(1, Ordering::Relaxed) >= room {
+            counts.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(entry);
+        }
+        Ok(Self {
+            entry: Some(entry),
+            counts: Arc::clone(counts),
+        })
+    }
+
     /// Opens it; from here on the reader answers for the entry.
     pub(super) fn open(mut self) -> Option<Entry> {
         self.entry.take()
@@ -83,6 +97,7 @@ impl Envelope {
 
 impl Drop for Envelope {
     fn drop(&mut self) {
+        self.counts.waiting.fetch_sub(1, Ordering::Relaxed);
         if self.entry.is_some() {
             self.counts.add_dropped(DropReason::Closed, 1);
         }
@@ -103,7 +118,10 @@ pub(super) enum Message {
 /// Takes records without ever blocking or failing. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Recorder {
-    queue: SyncSender<Message>,
+    /// Grows as it needs to: a queue with its bound built in takes the memory of a full one at once.
+    queue: Sender<Message>,
+    /// Most entries that wait in it.
+    room: usize,
     counts: Arc<Counts>,
 }
 
@@ -149,16 +167,10 @@ impl Recorder {
     }
 
     fn offer(&self, entry: Entry) {
-        let envelope = Envelope {
-            entry: Some(entry),
-            counts: Arc::clone(&self.counts),
-        };
-        // A closed queue needs no case: the envelope counts itself.
-        if let Err(TrySendError::Full(Message::Entry(envelope))) =
-            self.queue.try_send(Message::Entry(envelope))
-        {
-            drop(envelope.open());
-            self.counts.add_dropped(DropReason::QueueFull, 1);
+        match Envelope::new(entry, &self.counts, self.room) {
+            // A closed queue needs no case: the envelope counts itself.
+            Ok(envelope) => drop(self.queue.send(Message::Entry(envelope))),
+            Err(_entry) => self.counts.add_dropped(DropReason::QueueFull, 1),
         }
     }
 }
@@ -167,7 +179,7 @@ impl Recorder {
 /// [`Recorder`], after it has written everything.
 #[derive(Debug)]
 pub struct RecorderHandle {
-    queue: SyncSender<Message>,
+    queue: Sender<Message>,
     thread: JoinHandle<()>,
 }
 
@@ -216,7 +228,7 @@ pub(super) fn start_paced(
     pace: Pace,
 ) -> std::io::Result<(Recorder, RecorderHandle)> {
     let counts = Arc::new(Counts::default());
-    let (sender, receiver) = sync_channel(queue.max(1));
+    let (sender, receiver) = channel();
     let outlets = Outlets::new(outlets);
     let mut writer = Writer::new(store, outlets, Arc::clone(&counts), retention, pace);
     let thread = std::thread::Builder::new()
@@ -224,6 +236,7 @@ pub(super) fn start_paced(
         .spawn(move || writer.run(&receiver))?;
     let recorder = Recorder {
         queue: sender.clone(),
+        room: queue.max(1),
         counts,
     };
     let handle = RecorderHandle {

@@ -8,8 +8,8 @@ MARK = "@@NEWEST-MESSAGE@@"
 MODEL = "claude-opus-5"
 SIZES = {"1 kB": 1_000, "10 kB": 10_000, "100 kB": 100_000, "1 MB": 1_000_000}
 # How much of a body is system text and tools, as agents have it: the rest is history.
-_SYSTEM = {"1 kB": 450, "10 kB": 3_000, "100 kB": 9_000, "1 MB": 9_000}
-_TOOLS = {"1 kB": 1, "10 kB": 4, "100 kB": 20, "1 MB": 20}
+SYSTEM = {"1 kB": 450, "10 kB": 3_000, "100 kB": 9_000, "1 MB": 9_000}
+TOOLS = {"1 kB": 1, "10 kB": 4, "100 kB": 20, "1 MB": 20}
 
 _WORDS = (
     "the of to and a in is it for as with on file test line change function return value error "
@@ -17,7 +17,7 @@ _WORDS = (
 ).split()
 
 
-def _prose(rng, size):
+def prose(rng, size):
     words, length = [], 0
     while length < size:
         word = rng.choice(_WORDS)
@@ -26,7 +26,7 @@ def _prose(rng, size):
     return " ".join(words)[:size]
 
 
-def _code(rng, size):
+def code(rng, size):
     """Text as tools return it: short lines, quotes, tabs, so that JSON has much to escape."""
     lines, length = [], 0
     while length < size:
@@ -37,14 +37,14 @@ def _code(rng, size):
     return "".join(lines)
 
 
-def _tool(rng, number, small):
+def tool(rng, number, small):
     name = f"{rng.choice(_WORDS)}_{number}"
     properties = {
-        word: {"type": "string", "description": _prose(rng, 30 if small else 120)}
+        word: {"type": "string", "description": prose(rng, 30 if small else 120)}
         for word in rng.sample(_WORDS, 1 if small else 5)
     }
     schema = {"type": "object", "properties": properties, "required": list(properties)[:1]}
-    return {"name": name, "description": _prose(rng, 40 if small else 300), "input_schema": schema}
+    return {"name": name, "description": prose(rng, 40 if small else 300), "input_schema": schema}
 
 
 def request(size_name, stream):
@@ -54,9 +54,9 @@ def request(size_name, stream):
     small = target < 5_000
     body = {
         "model": MODEL,
-        "messages": [{"role": "user", "content": [{"type": "text", "text": _prose(rng, 40)}]}],
-        "system": [{"type": "text", "text": _prose(rng, _SYSTEM[size_name])}],
-        "tools": [_tool(rng, n, small) for n in range(_TOOLS[size_name])],
+        "messages": [{"role": "user", "content": [{"type": "text", "text": prose(rng, 40)}]}],
+        "system": [{"type": "text", "text": prose(rng, SYSTEM[size_name])}],
+        "tools": [tool(rng, n, small) for n in range(TOOLS[size_name])],
         "max_tokens": 8192,
         "stream": stream,
     }
@@ -67,10 +67,10 @@ def request(size_name, stream):
         room = target - length
         call = f"toolu_{rng.randrange(10**18):024d}"
         asked = [
-            {"type": "text", "text": _prose(rng, min(room, 200))},
+            {"type": "text", "text": prose(rng, min(room, 200))},
             {"type": "tool_use", "id": call, "name": body["tools"][0]["name"], "input": {"the": str(turn)}},
         ]
-        result = _code(rng, min(room, rng.randrange(300, 4_000)))
+        result = code(rng, min(room, rng.randrange(300, 4_000)))
         got = [{"type": "tool_result", "tool_use_id": call, "content": result}]
         body["messages"] += [
             {"role": "assistant", "content": asked},
@@ -90,13 +90,13 @@ USAGE = {
     "output_tokens": 187,
     "service_tier": "standard",
 }
-_TEXT = "The test fails since the header is read before the path is checked; I change the order. "
+TEXT = "The test fails since the header is read before the path is checked; I change the order. "
 
 
 def answer():
     """A whole answer with text and a tool call."""
     content = [
-        {"type": "text", "text": _TEXT * 4},
+        {"type": "text", "text": TEXT * 4},
         {"type": "tool_use", "id": "toolu_01", "name": "file_0", "input": {"path": "src/main.rs"}},
     ]
     return json.dumps(
@@ -126,7 +126,7 @@ def stream_start():
 
 def stream_delta():
     """One of the many events in the middle."""
-    return _event("content_block_delta", index=0, delta={"type": "text_delta", "text": _TEXT})
+    return _event("content_block_delta", index=0, delta={"type": "text_delta", "text": TEXT})
 
 
 def stream_end():

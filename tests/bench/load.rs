@@ -19,6 +19,8 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 /// The place in the body that differs in each request.
 const MARK: &[u8] = b"@@NEWEST-MESSAGE@@";
+/// The formats that the provider answers in, by the last word of the path.
+const FORMATS: [&str; 3] = ["messages", "completions", "responses"];
 /// Pieces in which sockets are read.
 const PIECE: usize = 256 * 1024;
 /// A request that takes longer counts as failed.
@@ -49,6 +51,7 @@ fn main() -> Result<(), Failure> {
                 &std::fs::read(get("--body")?)?,
                 &std::fs::read_to_string(get("--headers")?)?,
                 &get("--seed")?,
+                options.get("--path").map_or("/v1/messages", String::as_str),
             )?;
             let connections = get("--connections")?.parse()?;
             let seconds = Duration::from_secs_f64(get("--seconds")?.parse()?);
@@ -57,9 +60,17 @@ fn main() -> Result<(), Failure> {
             runtime.block_on(load(&to, request, connections, seconds, rate))
         }
         "provider" => {
-            let whole = std::fs::read(get("--whole")?)?;
-            let stream = std::fs::read_to_string(get("--stream")?)?;
-            runtime.block_on(provider(&whole, &stream))
+            let mut answers = Vec::new();
+            for format in FORMATS {
+                // The benches that need one format give its answers only.
+                if !options.contains_key(&format!("--{format}-whole")) {
+                    continue;
+                }
+                let whole = std::fs::read(get(&format!("--{format}-whole"))?)?;
+                let stream = std::fs::read_to_string(get(&format!("--{format}-stream"))?)?;
+                answers.push(Answers::new(format, &whole, &stream));
+            }
+            runtime.block_on(provider(answers))
         }
         other => Err(format!("unknown part {other}: load or provider").into()),
     }
@@ -73,9 +84,9 @@ struct Request {
 }
 
 impl Request {
-    fn new(body: &[u8], headers: &str, seed: &str) -> Result<Self, Failure> {
+    fn new(body: &[u8], headers: &str, seed: &str, path: &str) -> Result<Self, Failure> {
         let at = find(body, MARK).ok_or("the body has no mark")?;
-        let mut head = b"POST /v1/messages HTTP/1.1\r\nhost: 127.0.0.1\r\n".to_vec();
+        let mut head = format!("POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n").into_bytes();
         for line in headers.lines() {
             head.extend_from_slice(line.as_bytes());
             head.extend_from_slice(b"\r\n");
@@ -200,22 +211,40 @@ async fn client(
     tally
 }
 
-async fn provider(whole: &[u8], stream: &str) -> Result<(), Failure> {
+/// The answers of one format as they stand on the wire.
+struct Answers {
+    /// The end of the target to which they belong.
+    target: Vec<u8>,
+    whole: Vec<u8>,
+    stream: Vec<u8>,
+}
+
+impl Answers {
+    fn new(format: &str, body: &[u8], events: &str) -> Self {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nrequest-id: req_01\r\n";
+        let mut whole = format!("{head}content-length: {}\r\n\r\n", body.len()).into_bytes();
+        whole.extend_from_slice(body);
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nrequest-id: req_01\r\n";
+        let mut stream = format!("{head}transfer-encoding: chunked\r\n\r\n");
+        // A frame an event, as providers send them.
+        for event in events.split_inclusive("\n\n") {
+            stream.push_str(&format!("{:x}\r\n{event}\r\n", event.len()));
+        }
+        stream.push_str("0\r\n\r\n");
+        Self {
+            target: format!("/{format} http/").into_bytes(),
+            whole,
+            stream: stream.into_bytes(),
+        }
+    }
+}
+
+async fn provider(answers: Vec<Answers>) -> Result<(), Failure> {
     let socket = TcpSocket::new_v4()?;
     socket.bind("127.0.0.1:0".parse()?)?;
     let listener: TcpListener = socket.listen(4096)?;
     println!("listening provider=http://{}", listener.local_addr()?);
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nrequest-id: req_01\r\n";
-    let mut json = format!("{head}content-length: {}\r\n\r\n", whole.len()).into_bytes();
-    json.extend_from_slice(whole);
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nrequest-id: req_01\r\n";
-    let mut sse = format!("{head}transfer-encoding: chunked\r\n\r\n");
-    // A frame an event, as providers send them.
-    for event in stream.split_inclusive("\n\n") {
-        sse.push_str(&format!("{:x}\r\n{event}\r\n", event.len()));
-    }
-    sse.push_str("0\r\n\r\n");
-    let answers = Arc::new((json, sse.into_bytes()));
+    let answers = Arc::new(answers);
     loop {
         let (caller, _) = listener.accept().await?;
         let answers = Arc::clone(&answers);
@@ -224,11 +253,21 @@ async fn provider(whole: &[u8], stream: &str) -> Result<(), Failure> {
                 return;
             };
             while let Ok(head) = wire.head().await {
-                let streamed = find(head.as_bytes(), b"bench-stream").is_some();
+                let head_bytes = head.as_bytes();
+                let line = &head_bytes[..find(head_bytes, b"\r\n").unwrap_or_default()];
+                let mut all = answers.iter();
+                let Some(fitting) = all.find(|a| find(line, &a.target).is_some()) else {
+                    return;
+                };
+                let streamed = find(head_bytes, b"bench-stream").is_some();
                 if wire.body(&head).await.is_err() {
                     return;
                 }
-                let answer = if streamed { &answers.1 } else { &answers.0 };
+                let answer = if streamed {
+                    &fitting.stream
+                } else {
+                    &fitting.whole
+                };
                 if wire.send(&[answer]).await.is_err() {
                     return;
                 }

@@ -25,14 +25,14 @@ def _table(header, lines):
 def loads(results):
     """A line for each row: what each proxy adds to the direct run, its throughput and CPU."""
     names = [name for name in next(iter(results.values())) if name != "direct"]
-    header = ["body", "answer", "conns", "direct p50 / p99, req/s"]
+    header = ["format", "body", "answer", "conns", "direct p50 / p99, req/s"]
     header += [f"{name}: added p50 / p99, req/s, CPU" for name in names]
     others = [name for name in names if name != "nginx"]
     header += [f"{name} to nginx: added p50, CPU" for name in others]
     lines = []
-    for (size, streamed, connections), figures in results.items():
+    for (form, size, streamed, connections), figures in results.items():
         direct = figures["direct"]
-        cells = [size, "stream" if streamed else "whole", str(connections)]
+        cells = [form, size, "stream" if streamed else "whole", str(connections)]
         cells.append(f"{_time(direct['p50'])} / {_time(direct['p99'])}, {_count(direct['rps'])}")
         for name in names:
             if name not in figures:
@@ -68,9 +68,9 @@ def budgets(results, held, streams):
         lines.append([what, measured, budget, "kept" if ok else "**missed**"])
 
     if any("prefixgate" in figures for figures in results.values()):
-        for (size, streamed, connections), figures in results.items():
+        for (form, size, streamed, connections), figures in results.items():
             nginx, ours = figures["nginx"], figures["prefixgate"]
-            row = f"{size} {'streamed' if streamed else 'whole'} x{connections}"
+            row = f"{form} {size} {'streamed' if streamed else 'whole'} x{connections}"
             if ours["bad"]:
                 line(f"{row}: failed requests", str(ours["bad"]), "none", False)
             if size == "10 kB" and connections == 1:
@@ -99,8 +99,8 @@ def budgets(results, held, streams):
 
 def _growth(results):
     cpu = {}
-    for (size, streamed, connections), figures in results.items():
-        if not streamed and connections == 32:
+    for (form, size, streamed, connections), figures in results.items():
+        if form == "Messages" and not streamed and connections == 32:
             cpu[size] = figures["prefixgate"]["cpu"]
     if not {"10 kB", "100 kB", "1 MB"} <= cpu.keys():
         return None

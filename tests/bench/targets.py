@@ -133,14 +133,19 @@ http {{
     return target
 
 
-def provider(work, program, whole, stream):
-    """What all others stand before: static answers; a beta named bench-stream asks for the streamed
-    one (every gateway passes betas on, not every other header)."""
+def provider(work, program, answered):
+    """What all others stand before: static answers in each of the formats; a beta named bench-stream
+    asks for the streamed one (every gateway passes betas on, not every other header)."""
     home = work / "direct"
     home.mkdir()
-    for name, text in (("whole", whole), ("stream", stream)):
-        (home / name).write_text(text)
-    command = [str(program), "provider", "--whole", str(home / "whole"), "--stream", str(home / "stream")]
+    command = [str(program), "provider"]
+    for form in answered:
+        # Told from each other by the last word of the path.
+        word = form.path.rpartition("/")[2]
+        for kind, text in (("whole", form.answer()), ("stream", form.stream())):
+            file = home / f"{word}-{kind}"
+            file.write_text(text)
+            command += [f"--{word}-{kind}", str(file)]
     target = Target("direct", command, 0, home / "log", stdout=subprocess.PIPE)
     target.port = int(_ready(target)["provider"].rpartition(":")[2])
     return target

@@ -9,6 +9,7 @@
 mod clients;
 mod guards;
 mod http1;
+mod local_model;
 mod openai;
 mod relay;
 pub mod splice;

@@ -254,6 +254,12 @@ impl Resolver<'_> {
         if let Some(key) = self.in_file("openai.prompt_cache_key", openai.prompt_cache_key) {
             config.cache_key = key.value;
         }
+        if let Some(lifetime) = self.in_file("openai.cache_ttl", openai.cache_ttl) {
+            config.cache_lifetime = lifetime.value;
+        }
+        if let Some(kept) = self.in_file("openai.cache_retention", openai.cache_retention) {
+            config.cache_retention = kept.value;
+        }
         if let Some(sockets) = self.in_file("openai.websocket", openai.websocket) {
             config.websockets = sockets.value;
         }

@@ -196,12 +196,16 @@ impl Resolver<'_> {
         if let Some(by) = take!(cost) {
             dialect.tells_cost = by == CostBy::Provider;
         }
+        if let Some(known) = take!(cache_options) {
+            dialect.cache_options = known;
+        }
         let (step, min, ttl) = (take!(cache_step), take!(cache_min), take!(cache_ttl));
         if step.is_some() || min.is_some() || ttl.is_some() {
             let mut rules = dialect.caching.unwrap_or(Automatic {
                 step: 1,
                 min_tokens: 1,
                 ttl: None,
+                at_breakpoints: false,
             });
             // Numbers beyond any prompt mean the same as the largest one.
             let tokens = |count: Count| u32::try_from(count.0).unwrap_or(u32::MAX).max(1);

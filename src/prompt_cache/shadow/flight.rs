@@ -59,6 +59,8 @@ pub(super) struct Flight {
     pub bytes_per_token_milli: u32,
     /// What is read is told in multiples of so many tokens.
     pub step: u64,
+    /// What it reads lives on from its start.
+    pub renews: bool,
     /// There are calls in it that the provider runs, where it sets breakpoints of its own.
     pub server_tools: bool,
     /// One of them stands behind the turn's last breakpoint.

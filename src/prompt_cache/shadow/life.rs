@@ -50,7 +50,7 @@ impl Shadow {
         let expected = self.look(look);
         let read = expected.read.map(|known| known.at);
         let flight = self.flight(turn, look, read);
-        for passed in &flight.path {
+        for passed in flight.path.iter().filter(|_| flight.renews) {
             if passed.expires_ms > look.now_ms && read.is_some_and(|read| passed.at <= read) {
                 refresh(self, passed, look.now_ms);
             }
@@ -120,6 +120,7 @@ impl Shadow {
                 None => (window(steps, at, self.counting), at),
             })
             .collect();
+        let places = look.places();
         let last_mark = windows.first().map(|(_, at)| *at);
         let mut marks = Vec::with_capacity(look.marks.len());
         let mut path = Vec::new();
@@ -143,9 +144,12 @@ impl Shadow {
                     at: index(at),
                     bytes,
                     expires_ms,
-                    seen: windows
-                        .iter()
-                        .any(|(low, high)| (*low..=*high).contains(&at)),
+                    seen: match &places {
+                        Some(places) => places.contains(&at),
+                        None => windows
+                            .iter()
+                            .any(|(low, high)| (*low..=*high).contains(&at)),
+                    },
                 });
             }
             if windows.iter().any(|(_, mark)| *mark == at) {
@@ -176,6 +180,7 @@ impl Shadow {
             step: look
                 .automatic
                 .map_or(1, |rules| u64::from(rules.step.max(1))),
+            renews: look.automatic.is_none_or(|rules| !rules.at_breakpoints),
             server_tools,
             provider_marks,
             began: false,
@@ -235,7 +240,7 @@ impl Shadow {
             Read::At(at) => Some(at),
             Read::Unknown => return,
         };
-        for passed in &flight.path {
+        for passed in flight.path.iter().filter(|_| flight.renews) {
             if until.is_none_or(|until| passed.at > until) {
                 self.restore(passed, flight);
             } else if passed.expires_ms > flight.start_ms || until == Some(passed.at) {
@@ -401,7 +406,8 @@ impl Shadow {
     /// Takes back what this turn's reading would have prolonged, unless something else has prolonged
     /// the entry since.
     fn restore(&mut self, passed: &Passed, flight: &Flight) {
-        let refreshed = passed.expires_ms > flight.start_ms
+        let refreshed = flight.renews
+            && passed.expires_ms > flight.start_ms
             && flight.read.is_some_and(|read| passed.at <= read);
         if let Some(entry) = self.table.get_mut(&passed.key)
             && refreshed

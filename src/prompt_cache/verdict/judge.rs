@@ -1,7 +1,7 @@
 //! From facts to a verdict.
 
 use super::{Change, Reason, Status, Verdict, What, Whose};
-use crate::prompt_cache::shadow::{Expected, LOOKBACK};
+use crate::prompt_cache::shadow::{Expected, Known, LOOKBACK};
 use crate::prompt_cache::trail::{Past, Trail};
 use crate::provider::view::{Automatic, BlockKind, Section, Ttl};
 use crate::usage::Usage;
@@ -348,22 +348,29 @@ fn expired(facts: &Facts<'_>, past: &Past) -> Option<Cause> {
             .expected
             .alive
             .is_some_and(|alive| alive.at >= mark.at);
+    // Where a read renews nothing, the previous turn may have read what was old already.
+    let exact = facts.automatic.is_some_and(|rules| rules.at_breakpoints);
+    let old = facts
+        .expected
+        .expired
+        .filter(|old| exact && old.at >= mark.at);
     // What outlives the tail was lost by a change before its end, and that can be mended.
     let mut marks = past.trail.marks.iter().rev();
     let outlives = marks.find(|mark| mark.ttl.is_some_and(|ttl| ttl.is_long() && gap < ttl.ms()));
     let broken = outlives
         .zip(facts.change)
         .is_some_and(|(mark, change)| change.before <= mark.at);
-    (gap >= lifetime && !renewed && !broken).then(|| {
+    let over = gap >= lifetime || old.is_some();
+    (over && !renewed && !broken).then(|| {
         let limit = mark.ttl.map_or(Automatic::UNPROMISED.1, Ttl::word);
-        Cause::new(
-            Reason::Expired,
-            Whose::Time,
-            format!(
+        let detail = match gap >= lifetime {
+            true => format!(
                 "{} passed since the previous turn's request; entries live {limit}",
                 span(gap)
             ),
-        )
+            false => format!("entries live {limit} from when they are written, read or not"),
+        };
+        Cause::new(Reason::Expired, Whose::Time, detail)
     })
 }
 
@@ -429,6 +436,16 @@ fn unexplained(facts: &Facts<'_>) -> Cause {
             Reason::Concurrent,
             Whose::Time,
             "the request that writes the prefix had not been answered yet",
+        );
+    }
+    let beyond = |known: Known| i64::from(known.at) > found;
+    if facts.automatic.is_some_and(|rules| rules.at_breakpoints)
+        && expected.alive.is_some_and(beyond)
+    {
+        return Cause::new(
+            Reason::NoMarker,
+            Whose::Client,
+            "no breakpoint stands where what had been written ends, and nothing looks back to it",
         );
     }
     if facts.automatic.is_some() {

@@ -358,6 +358,7 @@ fn a_cache_without_breakpoints_is_judged_by_its_steps_and_its_time() {
     let after = |read: u64, seconds: i64| {
         let mut turn = Turn::after_121k(usage(0, read, 122_000 - read, 0));
         turn.automatic = Some(Automatic {
+            at_breakpoints: false,
             step: 128,
             min_tokens: 1024,
             ttl: None,

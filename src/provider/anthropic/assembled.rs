@@ -10,21 +10,11 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::wire::Kind;
+use crate::provider::assembled::Assembled;
 use crate::sse;
 
 /// Most blocks of one message; of more, the first ones are taken.
 const MAX_BLOCKS: usize = 4_096;
-
-/// A message as far as a stream has told it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Assembled {
-    /// The message; an error of the stream is its member `error`.
-    pub message: Value,
-    /// The stream has come to its terminal event, or to an error in the provider's own words.
-    pub finished: bool,
-    /// Something is missing in between: events that were too large or could not be read.
-    pub gaps: bool,
-}
 
 /// Puts a message together, bounded by what it is given: nothing is kept twice.
 #[derive(Debug)]

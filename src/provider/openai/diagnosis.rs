@@ -6,10 +6,24 @@
 use crate::provider::view::{DIAGNOSIS_NONE, Diagnosis, QuestionSpelling};
 
 /// How the question is written into a request that has no `prompt_cache_options`.
-pub static QUESTION: QuestionSpelling = QuestionSpelling {
+pub static QUESTION: QuestionSpelling = QUESTION_ALONE;
+
+const QUESTION_ALONE: QuestionSpelling = QuestionSpelling {
     before: br#""prompt_cache_options":{"comparison_response_id":"#,
     nothing: None,
     after: b"},",
+};
+
+/// The same, which asks for half an hour as well: both stand in one member.
+pub static QUESTION_30M: QuestionSpelling = QuestionSpelling {
+    after: br#","ttl":"30m"},"#,
+    ..QUESTION_ALONE
+};
+
+/// The same for twelve hours.
+pub static QUESTION_12H: QuestionSpelling = QuestionSpelling {
+    after: br#","ttl":"12h"},"#,
+    ..QUESTION_ALONE
 };
 
 /// What a word of [`crate::provider::view::Answer::native_diagnosis`] means.

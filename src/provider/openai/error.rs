@@ -26,17 +26,22 @@ pub fn chat_error_event(kind: &str, code: Option<&str>, message: &str) -> Vec<u8
     event
 }
 
-/// The event that ends a Responses stream with an error. To be written on an event border only.
+/// The events that end a Responses stream with an error. To be written on an event border only.
 ///
-/// The error stands in it twice: in its members, as documented for streams, and as `error`, by which
-/// the Python SDK recognises it (3.57, Nov 2026).
+/// Clients differ in what they heed. The SDKs raise the error of the event `error`, which stands in
+/// it twice: in its members, as documented for streams, and as `error`, by which the Python SDK
+/// recognises it (3.57, Nov 2026); of a failed response they would not tell the text, so `error`
+/// comes first. Codex passes over `error` and shows what `response.failed` says.
 #[must_use]
-pub fn responses_error_event(kind: &str, message: &str) -> Vec<u8> {
+pub fn responses_error_events(kind: &str, message: &str) -> Vec<u8> {
     let (kind, message) = (Value::from(kind), Value::from(message));
     format!(
         "event: error\ndata: {{\"type\":\"error\",\"sequence_number\":0,\"code\":{kind},\
          \"message\":{message},\"param\":null,\"error\":{{\"message\":{message},\"type\":{kind},\
-         \"param\":null,\"code\":{kind}}}}}\n\n",
+         \"param\":null,\"code\":{kind}}}}}\n\n\
+         event: response.failed\ndata: {{\"type\":\"response.failed\",\"sequence_number\":1,\
+         \"response\":{{\"id\":\"\",\"object\":\"response\",\"status\":\"failed\",\
+         \"error\":{{\"code\":{kind},\"message\":{message}}},\"output\":[]}}}}\n\n",
     )
     .into_bytes()
 }
@@ -68,28 +73,41 @@ mod tests {
     }
 
     /// B03 (i): the events of Responses carry their name, equal to the type in the data; those of
-    /// Chat Completions have none.
+    /// Chat Completions have none. The SDKs stop at the first one.
     #[test]
     fn b03_error_events_are_named_where_the_format_has_names() {
         let message = "over \"the\" cap\n渐";
-        for (bytes, name) in [
+        let responses = [
+            (Some("error"), "/error"),
+            (Some("response.failed"), "/response/error"),
+        ];
+        for (bytes, events) in [
             (
-                responses_error_event("billing_error", message),
-                Some("error"),
+                responses_error_events("billing_error", message),
+                &responses[..],
             ),
-            (chat_error_event("billing_error", None, message), None),
+            (
+                chat_error_event("billing_error", None, message),
+                &[(None, "/error")],
+            ),
         ] {
-            let mut seen = 0;
+            let mut seen = events.iter();
             let mut decoder = crate::sse::Decoder::new(4096);
             decoder.feed(&bytes, |event| {
-                seen += 1;
+                let (name, place) = seen.next().unwrap();
                 assert_eq!(event.name, name.map(str::as_bytes));
                 let data: Value = serde_json::from_slice(event.data).unwrap();
-                assert_eq!(data["type"].as_str(), name);
-                assert_eq!(data["error"]["message"], message);
-                assert_eq!(data["error"]["type"], "billing_error");
+                assert_eq!(data["type"].as_str(), *name);
+                let error = data.pointer(place).unwrap();
+                assert_eq!(error["message"], message);
+                let kind = if error["type"].is_null() {
+                    "code"
+                } else {
+                    "type"
+                };
+                assert_eq!(error[kind], "billing_error");
             });
-            assert_eq!((seen, decoder.on_border()), (1, true));
+            assert!(seen.next().is_none() && decoder.on_border());
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The OpenAI wire formats: Chat Completions, and whatever speaks like it, and Responses.
 
 pub mod answer;
+pub mod assembled;
+pub mod caching;
 pub mod diagnosis;
 pub mod error;
 pub mod request;

@@ -6,7 +6,7 @@ use crate::prompt_cache::chain::{Chain, Hash};
 use crate::prompt_cache::diagnosis;
 use crate::prompt_cache::engine::{News, Request, marks_after};
 use crate::prompt_cache::plan::{self, Plan};
-use crate::prompt_cache::splice::Splice;
+use crate::prompt_cache::splice::{self, Splice};
 use crate::prompt_cache::trail::{Betas, earlier_thinking, short};
 use crate::provider::anthropic;
 use crate::provider::view::{RequestView, Section, Ttl};
@@ -24,6 +24,8 @@ pub(super) struct Sent {
     pub(super) placed: Vec<(usize, Ttl)>,
     /// Edits of the body.
     pub(super) splices: Vec<Splice>,
+    /// The provider is asked by us why its cache missed.
+    pub(super) asks_why: bool,
     /// What is to be learnt of it.
     pub(super) news: News,
 }
@@ -124,8 +126,8 @@ pub(super) fn watch(
         if let Some(question) = diagnosis::ask(view, previous.as_deref()) {
             watched.asked_native = true;
             watched.names_previous = previous.is_some();
-            // It stands at the very start, before everything else.
-            sent.splices.insert(0, question);
+            sent.asks_why = true;
+            splice::put(&mut sent.splices, question);
         }
     }
     let marks = std::mem::take(&mut watched.trail.marks);

@@ -165,6 +165,7 @@ impl Line {
             wire: Wire::Responses,
             dialect: &self.upstream.dialect,
             socket: true,
+            compacts: false,
         };
         let prepared = prepare::prepare(&self.shared, account, &asking, message);
         if let Some(record) = account.record() {

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use super::StoreError;
@@ -76,6 +77,9 @@ impl Sqlite {
             c.pragma_update(None, "journal_size_limit", WAL_BYTES)
         })?;
         schema::migrate(&mut store)?;
+        // What is written is looked up by the same index whatever the values: without this, statements
+        // that are kept are compiled anew with other values.
+        store.with(|c| c.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true))?;
         Ok(store)
     }
 

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::json;
 use crate::config::CaptureMode;
-use crate::provider::anthropic::assembled::Assembler;
+use crate::provider::assembled::assembled;
 use crate::provider::decode::{DecodeError, Decoder};
 use crate::redact::{Counts, Redactor};
 use crate::text;
@@ -77,9 +77,7 @@ impl Keeping<'_> {
         };
         let bytes = decoded.as_deref().unwrap_or(passed.bytes);
         if passed.stream {
-            let mut assembler = Assembler::new(bytes.len());
-            assembler.feed(bytes);
-            if let Some(whole) = assembler.end() {
+            if let Some(whole) = assembled(bytes) {
                 if whole.gaps {
                     body.note = Some("some of its events could not be read".to_owned());
                 }

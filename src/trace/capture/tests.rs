@@ -160,13 +160,61 @@ fn encoded_bodies_are_decoded_and_broken_ones_say_so() {
 fn a_stream_of_a_format_that_is_not_known_is_kept_in_full_mode_only() {
     let stream = Passed {
         stream: true,
-        ..plain(b"data: {\"choices\":[{\"delta\":{\"content\":\"sk-ant-\"}}]}\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"api03-abcdefgh\"}}]}\n\n")
+        ..plain(b"data: {\"candidates\":[{\"text\":\"sk-ant-\"}]}\n\ndata: {\"candidates\":[{\"text\":\"api03-abcdefgh\"}]}\n\n")
     };
     let redacted = body_of(&keeping(CaptureMode::Redacted, 1 << 20), &stream);
     assert!(redacted.text.is_none() && redacted.json.is_none());
     assert!(redacted.note.unwrap().contains("stream"));
     let full = body_of(&keeping(CaptureMode::Full, 1 << 20), &stream);
     assert!(full.text.unwrap().contains("api03-abcdefgh"));
+}
+
+/// A secret that is cut into pieces by the stream is whole when it is looked for.
+#[test]
+fn streams_of_openais_formats_are_put_together_and_redacted() {
+    let key = ["sk-ant-", "api03-abcdefgh"];
+    let chunk = |piece: &str| json!({"choices": [{"index": 0, "delta": {"content": piece, "tool_calls": [{"index": 0, "function": {"arguments": piece}}]}, "logprobs": {"content": [{"token": piece}]}}]});
+    let delta = |piece: &str, kind: &str| json!({"type": format!("response.{kind}.delta"), "item_id": kind, "delta": piece, "logprobs": [{"token": piece}]});
+    let chat: Vec<Value> = key.iter().map(|piece| chunk(piece)).collect();
+    let kinds = [
+        "output_text",
+        "function_call_arguments",
+        "reasoning_summary_text",
+    ];
+    let pieces = key
+        .iter()
+        .flat_map(|piece| kinds.map(|kind| delta(piece, kind)));
+    let responses: Vec<Value> = pieces.collect();
+    for (events, places) in [(chat, 2), (responses, 3)] {
+        let stream: String = events
+            .iter()
+            .map(|event| format!("data: {event}\n\n"))
+            .collect();
+        let passed = Passed {
+            stream: true,
+            ..plain(stream.as_bytes())
+        };
+        let mut counts = Counts::default();
+        let (body, ended) = keeping(CaptureMode::Redacted, 1 << 20).body(&passed, &mut counts);
+        assert_eq!((ended, body.bytes), (Some(false), stream.len() as u64));
+        let kept = body.json.unwrap();
+        assert!(
+            !kept.get().contains("abcdefgh") && !kept.get().contains("sk-ant"),
+            "{kept}"
+        );
+        assert_eq!(
+            kept.get().matches("[redacted:anthropic_key]").count(),
+            places,
+            "{kept}"
+        );
+        let full = body_of(&keeping(CaptureMode::Full, 1 << 20), &passed);
+        assert_eq!(
+            full.json.unwrap().get().matches(&key.concat()).count(),
+            places
+        );
+        let short = body_of(&keeping(CaptureMode::Redacted, 40), &passed);
+        assert!(short.cut && short.text.unwrap().len() <= 40);
+    }
 }
 
 #[test]

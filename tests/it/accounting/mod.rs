@@ -4,6 +4,7 @@
 mod identity;
 mod markers;
 mod money;
+mod openai;
 mod privacy;
 mod records;
 mod simulated;

@@ -1,5 +1,6 @@
 //! The prompt-cache engine through the real path: client, gateway, simulated provider.
 
+mod beside;
 mod cases;
 mod changes;
 mod helpers;

@@ -280,3 +280,124 @@ async fn b06_what_cannot_be_read_is_passed_on_untouched() {
     let grown = (gateway.peak_kb() - before) / 1024;
     assert!(grown < 80, "the bomb took {grown} MiB");
 }
+
+/// The same in OpenAI's formats; the streamed chat does not ask for its tokens.
+fn long_openai(path: &str, size: usize, stream: bool) -> String {
+    let text = "All work and no play makes a dull test. ".repeat(size / 40);
+    let tool = r#""name":"sh","description":"runs a command","parameters":{"type":"object"}"#;
+    if path == "/v1/responses" {
+        format!(
+            r#"{{"model":"test-sonnet","stream":{stream},"instructions":"{text}","tools":[{{"type":"function",{tool}}}],"input":[{{"role":"user","content":"go"}}]}}"#
+        )
+    } else {
+        format!(
+            r#"{{"model":"test-sonnet","stream":{stream},"messages":[{{"role":"system","content":"{text}"}},{{"role":"user","content":"go"}}],"tools":[{{"type":"function","function":{{{tool}}}}}]}}"#
+        )
+    }
+}
+
+#[tokio::test]
+async fn b06_compressed_requests_of_openais_formats_are_read_and_stay_as_they_are() {
+    let upstream = Upstream::answering(json(200, "{}")).await;
+    for policy in ["off", "fill"] {
+        let gateway = Gateway::with(
+            &upstream.url(),
+            &openai(&upstream.url()),
+            &["--cache", policy],
+        );
+        for path in ["/v1/responses", "/v1/chat/completions"] {
+            let plain = long_openai(path, 2 << 20, false);
+            for (encoding, packed) in [
+                ("zstd", zstd(plain.as_bytes())),
+                ("gzip", gzip(plain.as_bytes())),
+                ("gzip, zstd", zstd(&gzip(plain.as_bytes()))),
+            ] {
+                let run = format!("{}-{}", encoding.replace(", ", "-"), path.len());
+                let label = format!("x-prefixgate-run: {run}");
+                let header = format!("content-encoding: {encoding}");
+                Wire::exchange(gateway.proxy, path, &[&label, &header], &packed).await;
+                let seen = upstream.last();
+                assert_eq!(seen.header("content-encoding"), Some(encoding));
+                assert!(
+                    seen.body == packed,
+                    "{policy} {path} {encoding}: other bytes"
+                );
+                let turn = &gateway.turns_of(&run, 1).await[0];
+                assert_eq!(turn["model_requested"], "test-sonnet", "{path} {encoding}");
+                assert_eq!(
+                    (&turn["tools"], &turn["messages"]),
+                    (&1.into(), &1.into()),
+                    "{path} {encoding}"
+                );
+                assert_eq!(turn["request_bytes"], packed.len());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn b06_a_compressed_stream_request_is_asked_for_its_tokens_unpacked() {
+    let path = "/v1/chat/completions";
+    let plain = long_openai(path, 100_000, true);
+    let upstream = Upstream::answering(json(200, "{}")).await;
+    let gateway = Gateway::with(
+        &upstream.url(),
+        &openai(&upstream.url()),
+        &["--cache", "fill"],
+    );
+    let header = ["content-encoding: zstd"];
+    Wire::exchange(gateway.proxy, path, &header, &zstd(plain.as_bytes())).await;
+    let seen = upstream.last();
+    let length = seen.body.len().to_string();
+    assert_eq!(seen.header("content-encoding"), None);
+    assert_eq!(seen.header("content-length"), Some(length.as_str()));
+    let mut expected = plain;
+    expected.insert_str(1, r#""stream_options":{"include_usage":true},"#);
+    assert!(seen.body == expected.as_bytes(), "other bytes");
+}
+
+#[tokio::test]
+async fn b06_what_cannot_be_read_of_openais_formats_is_passed_on_untouched() {
+    let upstream = Upstream::answering(json(200, "{}")).await;
+    let gateway = Gateway::with(
+        &upstream.url(),
+        &openai(&upstream.url()),
+        &["--cache", "fill"],
+    );
+    let mut grown = Vec::new();
+    for path in ["/v1/responses", "/v1/chat/completions"] {
+        let plain = long_openai(path, 200_000, true);
+        Wire::exchange(gateway.proxy, path, &[], plain.as_bytes()).await;
+        let before = gateway.peak_kb();
+        let mut cut = zstd(plain.as_bytes());
+        cut.truncate(cut.len() / 2);
+        let cases = [
+            ("cut", "zstd", cut),
+            ("bomb", "zstd", bomb()),
+            ("layers", "gzip, zstd", zstd(&gzip(b"{"))),
+            ("foo", "x-foo", plain.clone().into_bytes()),
+        ];
+        for (name, encoding, body) in &cases {
+            let run = format!("{name}{}", path.len());
+            let label = format!("x-prefixgate-run: {run}");
+            let header = format!("content-encoding: {encoding}");
+            let reply = Wire::exchange(gateway.proxy, path, &[&label, &header], body).await;
+            assert_eq!(reply.status, 200, "{path} {name}");
+            let seen = upstream.last();
+            assert_eq!(seen.header("content-encoding"), Some(*encoding));
+            assert!(seen.body == *body, "{path} {name}: other bytes");
+            let turn = &gateway.turns_of(&run, 1).await[0];
+            assert_eq!(turn["inspection"], "not_inspected", "{path} {name}");
+            assert!(turn["inspection_reason"].is_string());
+        }
+        grown.push((gateway.peak_kb() - before) / 1024);
+    }
+    assert!(
+        grown.iter().all(|mib| *mib < 80),
+        "the bomb took {grown:?} MiB"
+    );
+    let skipped = gateway
+        .metric("prefixgate_cache_plan_skipped_total", &["not_inspected"])
+        .await;
+    assert_eq!(skipped, 8.0);
+}

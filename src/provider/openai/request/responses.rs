@@ -2,7 +2,7 @@
 
 use super::reader::{Member, Reader, block};
 use crate::provider::json::{Fault, says, unescape};
-use crate::provider::view::{Block, BlockKind, Form, RequestView, Role, Section, Span};
+use crate::provider::view::{Block, BlockKind, Form, RequestView, Role, Section, Span, Unmarkable};
 use crate::provider::wire::Wire;
 
 /// Looks at a request body.
@@ -56,6 +56,7 @@ impl Reader<'_> {
         let text = self.bare_text(0, Member::Instructions.inner())?;
         self.instructions = Some(Block {
             section: Section::System,
+            unmarkable: text.unmarkable.or(Some(Unmarkable::Placeless)),
             ..text
         });
         Ok(())
@@ -67,7 +68,8 @@ impl Reader<'_> {
             return self.elements(Self::item);
         }
         self.forget_talk();
-        let text = self.bare_text(0, Member::Input.inner())?;
+        let mut text = self.bare_text(0, Member::Input.inner())?;
+        text.unmarkable = text.unmarkable.or(Some(Unmarkable::Placeless));
         self.talk.push(text);
         self.speak(Role::User, text.span, 0);
         Ok(())

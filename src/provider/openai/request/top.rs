@@ -2,10 +2,10 @@
 
 use super::reader::{MAX_WORD_BYTES, Reader, Seen};
 use crate::provider::json::{Fault, says, unescape};
+use crate::provider::openai::caching::{controls, rules};
 use crate::provider::openai::diagnosis::QUESTION;
 use crate::provider::view::{
-    Automatic, Caching, History, Parameter, RequestView, Section, Span, TextSpelling, Ttl,
-    UsageQuestion,
+    Caching, History, Parameter, RequestView, Section, Span, TextSpelling, Ttl, UsageQuestion,
 };
 use crate::provider::wire::Wire;
 
@@ -36,6 +36,7 @@ struct Top {
     previous: Option<Span>,
     compared: Option<Span>,
     has_cache_options: bool,
+    has_retention: bool,
     cache_mode: Option<Span>,
     cache_ttl: Option<Span>,
     conversation: Option<Span>,
@@ -192,6 +193,11 @@ impl Reader<'_> {
                     self.strings([b"comparison_response_id", b"mode", b"ttl"])?;
                 20
             }
+            b"prompt_cache_retention" => {
+                top.has_retention = true;
+                self.walk.skip()?;
+                23
+            }
             b"stream_options" if chat => {
                 top.stream_options = Some(self.stream_options()?);
                 22
@@ -298,12 +304,7 @@ impl Reader<'_> {
         self.out.ask_usage = self.ask_usage(wire, top);
         let keyless = top.cache_key.is_none() && self.out.model.is_some();
         self.out.routing_key = keyless.then_some((r#""prompt_cache_key":""#, r#"","#));
-        // The question is a member of its own, and the model must know it.
-        let model = self.out.model.as_deref().and_then(generation);
-        let askable = wire == Wire::Responses && !top.has_cache_options;
-        if askable && model.is_some_and(|generation| generation >= EXACT) {
-            self.out.question = Some(&QUESTION);
-        }
+        self.controls(wire, top);
         self.ids(top);
         self.out.history = self.history(wire, top);
 
@@ -399,6 +400,24 @@ impl Reader<'_> {
         Caching::Automatic(rules(model, says(top.cache_ttl, "12h")))
     }
 
+    /// What can be added about caching, where the model knows it.
+    fn controls(&mut self, wire: Wire, top: &Top) {
+        let of = controls(wire, self.out.model.as_deref().unwrap_or_default());
+        self.out.spelling = of.markers;
+        self.out.tells_caching = top.has_cache_options || top.has_retention;
+        // The question is a member of its own.
+        if wire == Wire::Responses && of.markers.is_some() && !top.has_cache_options {
+            self.out.question = Some(&QUESTION);
+        }
+        let mut blocks = self.talk.iter().chain(&self.system).chain(&self.tools);
+        let marked = self.out.auto_marker.is_some()
+            || self.out.misplaced_markers > 0
+            || blocks.any(|block| block.marker.is_some());
+        if !self.out.tells_caching && !marked {
+            (self.out.lifetimes, self.out.retention) = (of.lifetimes, of.retention);
+        }
+    }
+
     /// A Chat stream tells its tokens only when it is asked to (provider docs, November 2026).
     fn ask_usage(&self, wire: Wire, top: &Top) -> Option<UsageQuestion> {
         let askable = wire == Wire::Chat && self.out.stream && self.out.uneditable.is_none();
@@ -440,29 +459,4 @@ impl Reader<'_> {
             false => History::Whole,
         }
     }
-}
-
-/// The first generation whose cache counts exactly, bills writes and takes `prompt_cache_options`.
-const EXACT: (u32, u32) = (5, 6);
-
-/// What a model's cache does of itself: prompts of 1,024 tokens and more. From gpt-5.6 on it counts
-/// exactly and keeps them for thirty minutes, or twelve hours where that is asked for; before, it
-/// counts in steps of 128 and promises no time (provider docs and SDK types, November 2026).
-fn rules(model: &str, long: bool) -> Automatic {
-    let exact = generation(model).is_some_and(|generation| generation >= EXACT);
-    let ttl = if long { Ttl::H12 } else { Ttl::M30 };
-    Automatic {
-        step: if exact { 1 } else { 128 },
-        min_tokens: 1024,
-        ttl: exact.then_some(ttl),
-    }
-}
-
-/// The generation of a model, `(5, 6)` for `gpt-5.6-sol`; `None` for other names.
-fn generation(model: &str) -> Option<(u32, u32)> {
-    let name = model.rsplit('/').next().unwrap_or(model);
-    let digits = name.strip_prefix("gpt-")?;
-    let digits = digits.split('-').next()?;
-    let (major, minor) = digits.split_once('.').unwrap_or((digits, "0"));
-    Some((major.parse().ok()?, minor.parse().ok()?))
 }

@@ -280,6 +280,40 @@ fn a_result_that_overtakes_its_call_waits_for_it_but_not_for_ever() {
 }
 
 #[test]
+fn a_result_of_a_call_that_this_process_has_not_seen_does_not_wait() {
+    let (_dir, mut store) = store();
+    let unknown = CallResult {
+        run_id: "r".into(),
+        thread_id: "main".into(),
+        call_id: "a".into(),
+        status: CallStatus::Ok,
+        latency_ms: None,
+        result_bytes: None,
+        retries: 0,
+    };
+    let unanswered = CallResult {
+        status: CallStatus::Unanswered,
+        ..unknown.clone()
+    };
+    store
+        .write(&[Entry::Result(Box::new(unknown.clone()))])
+        .unwrap();
+    assert!(store.early.is_empty());
+    store.write(&[Entry::Result(Box::new(unanswered))]).unwrap();
+    assert_eq!(store.early.len(), 1);
+    // One that an earlier process has written is found at once.
+    store
+        .write(&[Entry::Call(Box::new(call(&turn("r", 1), "b")))])
+        .unwrap();
+    let known = CallResult {
+        call_id: "b".into(),
+        ..unknown
+    };
+    store.write(&[Entry::Result(Box::new(known))]).unwrap();
+    assert_eq!(calls(&store), [row("b", "ok", None)]);
+}
+
+#[test]
 fn calls_are_told_as_they_stand_after_the_results_of_the_batch() {
     let (_dir, mut store) = store();
     let mut told = Vec::new();

@@ -1,4 +1,5 @@
 use super::*;
+use crate::provider::openai::caching::CHAT_MARKERS;
 use crate::provider::view::{BlockKind, Form, History, Role, Section, Ttl, Unmarkable};
 
 const WIRE: Wire = Wire::Chat;
@@ -58,7 +59,7 @@ fn messages_become_runs_of_one_speaker() {
     assert_eq!(view.model.as_deref(), Some("gpt-6-sol"));
     assert_eq!(
         (&view.history, view.spelling, view.question),
-        (&History::Whole, None, None)
+        (&History::Whole, Some(&CHAT_MARKERS), None)
     );
     assert_eq!(view.no_prewarm, Some("format"));
 }

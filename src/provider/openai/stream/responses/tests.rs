@@ -272,7 +272,7 @@ fn b03_errors_inside_a_stream() {
         "data: {\"error\":{\"code\":429,\"message\":\"m\"}}\n\n",
     );
     assert_eq!(bare.error, error("rate_limit_error", "m"));
-    let ours = crate::provider::openai::error::responses_error_event("billing_error", "over");
+    let ours = crate::provider::openai::error::responses_error_events("billing_error", "over");
     let ours = read_with(Limits::default(), Shape::Stream, [&ours[..]]);
     assert_eq!(ours.error, error("billing_error", "over"));
 }
