@@ -72,7 +72,7 @@ pub async fn run() {
         .await
         .unwrap();
     let endpoint = Endpoint {
-        format: format_of(Wire::Messages).unwrap(),
+        format: format_of(Wire::Messages),
         base: std::env::var(PROVIDER).unwrap(),
         key: "test".to_owned(),
         client: clients(&Config::embedded(PathBuf::new())).unwrap().pooled,

@@ -97,7 +97,7 @@ pub fn list(args: &List) -> anyhow::Result<ExitCode> {
 #[derive(Debug, clap::Args)]
 pub struct Show {
     /// Id of the run
-    #[arg(value_name = "RUN")]
+    #[arg(id = "run_id", value_name = "RUN")]
     run: String,
     /// Only this agent of it
     #[arg(long, value_name = "NAME")]
@@ -182,7 +182,7 @@ fn told(happened: &Happened, turn: u32) -> String {
 #[derive(Debug, clap::Args)]
 pub struct Fork {
     /// Id of the run
-    #[arg(value_name = "RUN")]
+    #[arg(id = "run_id", value_name = "RUN")]
     run: String,
     /// The last turn that both have; 0 is the task alone [default: the newest]
     #[arg(long, value_name = "TURN")]

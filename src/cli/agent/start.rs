@@ -25,7 +25,7 @@ const FLUSH: Duration = Duration::from_secs(5);
 #[derive(Debug, clap::Args)]
 pub struct Resume {
     /// Id of the run
-    #[arg(value_name = "RUN")]
+    #[arg(id = "run_id", value_name = "RUN")]
     run: String,
     /// What the user says before it goes on
     #[arg(long, value_name = "TEXT")]

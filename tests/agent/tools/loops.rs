@@ -180,7 +180,11 @@ async fn f15_an_answer_with_one_id_for_two_calls_is_refused_cleanly() {
     assert_eq!(made.load(Ordering::SeqCst), 0);
     let [first, again] = origin.requests().try_into().ok().unwrap();
     assert_eq!(first.body, again.body);
-    assert_eq!(agent.run().spent().tokens(), 2 * 15, "both answers are paid for");
+    assert_eq!(
+        agent.run().spent().tokens(),
+        2 * 15,
+        "both answers are paid for"
+    );
 }
 
 #[tokio::test]
