@@ -435,7 +435,7 @@ impl Agent {
         });
         self.record(Event::Abandoned {
             reason: attempt.reason.clone(),
-            bill: attempt.bill.clone(),
+            bill: (*attempt.bill).clone(),
         })
     }
 
@@ -475,7 +475,7 @@ impl Agent {
                 if again && self.attempts < self.parts.options.attempts {
                     return self.failed(attempt, max_tokens).await;
                 }
-                (attempt.reason, attempt.bill)
+                (attempt.reason, *attempt.bill)
             }
         };
         self.attempts = 0;

@@ -60,7 +60,7 @@ pub enum Command {
     /// Show, queue again or give up what waits on disk for ClickHouse and OTLP
     Spool(spool::Args),
     /// Give a task to the reference agent
-    Agent(agent::Args),
+    Agent(Box<agent::Args>),
     /// Run the simulated provider
     Sim(sim::Args),
 }
@@ -80,7 +80,7 @@ pub fn main(cli: Cli) -> ExitCode {
         Command::Check(args) => check::main(args),
         Command::Alert(args) => alert::main(args),
         Command::Spool(args) => spool::main(args),
-        Command::Agent(args) => agent::main(args),
+        Command::Agent(args) => agent::main(*args),
         Command::Sim(args) => sim::main(args),
     };
     result.unwrap_or_else(|error| {

@@ -1,5 +1,12 @@
 //! The loop client (`prefixgate::agent`) as its users see it: the library, and the command.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
 mod agents;
 mod durable;
 mod formats;

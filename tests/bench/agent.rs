@@ -6,6 +6,13 @@
 //! hold two passes through the loopback besides. The tool does nothing, so all of it is the
 //! client's own: book-keeping, journal, the body of the request.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a bench that cannot go on says so and ends"
+)]
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};

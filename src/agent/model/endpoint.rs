@@ -84,7 +84,7 @@ pub struct Attempt {
     /// What can be done.
     pub failure: Failure,
     /// What it is known to have cost: what the provider told before it broke off, so at least this.
-    pub bill: Bill,
+    pub bill: Box<Bill>,
 }
 
 impl Attempt {
@@ -92,7 +92,7 @@ impl Attempt {
         Self {
             reason,
             failure,
-            bill: Bill::default(),
+            bill: Box::default(),
         }
     }
 }
@@ -355,7 +355,7 @@ impl Endpoint {
         Attempt {
             reason,
             failure,
-            bill,
+            bill: Box::new(bill),
         }
     }
 

@@ -76,7 +76,7 @@ impl Worker {
             };
             happened.push(self.now(Event::Abandoned {
                 reason: failed.reason.clone(),
-                bill: failed.bill,
+                bill: *failed.bill,
             }));
             match failed.failure {
                 Failure::Again(after) if attempt < self.attempts => {
@@ -113,7 +113,7 @@ impl Worker {
                 }
                 ("the model gave no whole summary".to_owned(), bill)
             }
-            Err(failed) => (failed.reason, failed.bill),
+            Err(failed) => (failed.reason, *failed.bill),
         };
         self.now(Event::CompactionFailed { reason, bill })
     }

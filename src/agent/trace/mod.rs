@@ -275,7 +275,7 @@ impl Tracer {
             remote: false,
             start_ns: turn.start_ns,
             end_ns: now_ns,
-            what: What::Turn(turn.facts),
+            what: What::Turn(Box::new(turn.facts)),
         };
         self.send(context, span);
     }

@@ -36,7 +36,7 @@ pub enum What {
         turns: u32,
     },
     /// A turn, or a compaction.
-    Turn(TurnFacts),
+    Turn(Box<TurnFacts>),
     /// A call of a tool.
     Call {
         /// The run.

@@ -47,7 +47,7 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Go on with a run that was stopped, killed or ended by a cap
-    Resume(start::Resume),
+    Resume(Box<start::Resume>),
     /// List the runs that are kept
     List(runs::List),
     /// Show what happened in a run
@@ -65,7 +65,7 @@ pub fn main(args: Args) -> anyhow::Result<ExitCode> {
         Some(Command::List(args)) => runs::list(&args),
         Some(Command::Show(args)) => runs::show(&args),
         Some(Command::Fork(args)) => runs::fork(&args),
-        Some(Command::Resume(args)) => block_on(start::resume(args)),
+        Some(Command::Resume(args)) => block_on(start::resume(*args)),
         None => block_on(start::begin(args.task, args.common)),
     }
 }

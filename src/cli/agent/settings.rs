@@ -59,10 +59,9 @@ impl Common {
         if !self.sim {
             options.root = Some(resolved.root.to_string_lossy().into_owned());
         }
-        for path in [&mut options.root, &mut options.mcp, &mut options.system] {
-            if let Some(text) = path {
-                *text = absolute(Path::new(text)).to_string_lossy().into_owned();
-            }
+        let paths = [&mut options.root, &mut options.mcp, &mut options.system];
+        for text in paths.into_iter().flatten() {
+            *text = absolute(Path::new(text)).to_string_lossy().into_owned();
         }
         for place in [&mut options.memory, &mut options.journal] {
             let directory = |text: &&mut String| text.as_str() != "none" && !text.contains(':');

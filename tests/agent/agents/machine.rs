@@ -166,7 +166,8 @@ fn f05_a_tool_that_prints_nothing_has_a_result() {
 
 #[test]
 fn each_cap_is_looked_at_before_the_model_and_before_the_calls() {
-    let caps: [(fn(&mut Limits), Outcome); 3] = [
+    type Set = fn(&mut Limits);
+    let caps: [(Set, Outcome); 3] = [
         (|l| l.tokens = Some(110), Outcome::MaxTokensTotal),
         (|l| l.pico = Some(7), Outcome::MaxUsd),
         (|l| l.wall_ms = Some(50), Outcome::MaxWallTime),

@@ -32,31 +32,36 @@ fn stop(side: u8) -> Stop {
 /// Does one thing that a driver or the world could do; nothing when the dice are used up.
 fn act(play: &mut Play, dice: &mut Dice<'_>, ids: &mut u32) -> Option<()> {
     play.now += i64::from(dice.roll(7)?);
-    match dice.roll(20)? {
-        0 => return Some(play.say("something else")),
+    let from_outside = match dice.roll(20)? {
+        0 => {
+            play.say("something else");
+            return Some(());
+        }
         1 => {
             let limits = (dice.roll(2)? == 0).then(Limits::default);
-            return Some(play.put(Event::Resumed { limits }));
+            Some(Event::Resumed { limits })
         }
-        2 => return Some(play.put(Event::Ended(Outcome::Cancelled))),
-        3 => {
-            return Some(play.put(Event::Delegated {
-                call: "x".into(),
-                spent: Spent {
-                    calls: 1,
-                    ..Spent::default()
-                },
-            }));
-        }
+        2 => Some(Event::Ended(Outcome::Cancelled)),
+        3 => Some(Event::Delegated {
+            call: "x".into(),
+            spent: Spent {
+                calls: 1,
+                ..Spent::default()
+            },
+        }),
         4 => {
             let (wire, model) = match dice.roll(2)? {
                 0 => (Wire::Chat, "gpt-5.6"),
                 _ => (Wire::Messages, "claude-sonnet-5"),
             };
             let model = model.into();
-            return Some(play.put(Event::Switched { wire, model }));
+            Some(Event::Switched { wire, model })
         }
-        _ => {}
+        _ => None,
+    };
+    if let Some(event) = from_outside {
+        play.put(event);
+        return Some(());
     }
     match play.next() {
         Step::CallModel { .. } => {

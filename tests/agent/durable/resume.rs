@@ -319,7 +319,7 @@ async fn f01_calls_without_a_result_are_answered_and_not_made_again() {
         .collect();
     assert_eq!(kinds, ["tool_result", "tool_result", "tool_result", "text"]);
     assert_eq!(content[0]["tool_use_id"], "t1");
-    assert_eq!(content[0]["is_error"].as_bool().unwrap_or(false), false);
+    assert!(!content[0]["is_error"].as_bool().unwrap_or(false));
     assert!(content[0].to_string().contains("paid"));
     for (result, id) in content[1..3].iter().zip(["t2", "t3"]) {
         assert_eq!(result["tool_use_id"], id);

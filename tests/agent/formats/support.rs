@@ -25,7 +25,7 @@ use prefixgate::usage::PriceBook;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-pub use upstream::{LAST_CHUNK, SSE_HEAD, Seen, Step, Upstream, chunk};
+pub use upstream::{LAST_CHUNK, SSE_HEAD, Step, Upstream, chunk};
 
 /// All formats, each with a model that the simulated provider knows.
 pub const FORMATS: [(Wire, &str); 3] = [

@@ -7,9 +7,11 @@ use super::world::World;
 /// The first part reads much, so that the second begins with a conversation that is too large.
 const READS: usize = 38;
 /// What the conversation may grow to, in tokens.
-const COMPACT_AT: &str = "50000";
-/// Bytes of the file that is read: about a thousand tokens.
-const FILE: usize = 4_000;
+const COMPACT_AT: &str = "40000";
+/// Bytes of the file that is read: about four hundred tokens.
+const FILE: usize = 1_600;
+/// Bytes of the system prompt, as long as those of agents at work.
+const SYSTEM: usize = 24_000;
 
 /// A request of the Messages format without its breakpoints, which move.
 struct Request {
@@ -55,13 +57,26 @@ fn plain(value: &mut Value) {
 async fn a_long_run_reads_its_prompts_from_the_cache() {
     let world = World::start(None).await;
     world.file("hello.txt", &"0123456789abcde\n".repeat(FILE / 16));
+    let system = world.file(
+        "system.md",
+        &"Look before you change anything. ".repeat(SYSTEM / 33),
+    );
+    let system = system.to_str().unwrap();
     let first = format!(
         "Part one. [[plan:{}paragent,{}end]]",
         "tool=list_files,".repeat(3),
         "read,".repeat(READS)
     );
-    let args = ["--json", "--max-turns", "100", "--loop-threshold", "0"];
-    let sized = ["--window", "60000", "--compact-at", COMPACT_AT];
+    let args = [
+        "--json",
+        "--max-turns",
+        "100",
+        "--loop-threshold",
+        "0",
+        "--system",
+        system,
+    ];
+    let sized = ["--window", "50000", "--compact-at", COMPACT_AT];
     let begun = world.run(&[&args[..], &sized, &[&first]].concat()).await;
     assert_eq!(begun.code, Some(0), "{begun:?}");
     let id = begun.summary()["run"].as_str().unwrap().to_owned();

@@ -1,7 +1,7 @@
 //! The agent and the gateway trace into one receiver: it is one trace, and the gateway's spans hang
 //! below the agent's.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io::Read as _;
 use std::time::Duration;
 
@@ -69,8 +69,8 @@ async fn the_gateways_spans_are_children_of_the_agents() {
     let (gateway, agent): (Vec<&Span>, Vec<&Span>) = all
         .iter()
         .partition(|span| text(span, "prefixgate.upstream").is_some());
-    let by_id: HashMap<&[u8], &Span> = agent.iter().map(|span| (&*span.span_id, *span)).collect();
-    assert_eq!(by_id.len(), agent.len(), "each has an id of its own");
+    let ids: HashSet<&[u8]> = agent.iter().map(|span| &*span.span_id).collect();
+    assert_eq!(ids.len(), agent.len(), "each has an id of its own");
     let named = |name: &str| -> Vec<&&Span> { agent.iter().filter(|s| s.name == name).collect() };
 
     let [outer] = named("invoke_agent main")[..] else {
@@ -91,11 +91,11 @@ async fn the_gateways_spans_are_children_of_the_agents() {
         1,
         "one failed attempt"
     );
-    let calls = named("execute_tool read_file");
+    // The gateway tells calls too, as it sees them in the requests, below its own spans.
+    let own = |call: &&&Span| turns.iter().any(|turn| turn.span_id == call.parent_span_id);
+    let mut calls = named("execute_tool read_file");
+    calls.retain(own);
     assert_eq!(calls.len(), 2);
-    for call in &calls {
-        assert!(by_id[&*call.parent_span_id].name.starts_with("chat "));
-    }
     assert_eq!(
         calls
             .iter()

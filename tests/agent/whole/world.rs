@@ -2,7 +2,7 @@
 //! the real program.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use prefixgate::config::{Config, Format, Otlp, Upstream};
@@ -45,8 +45,10 @@ impl World {
     }
 
     /// Puts a file where the tools see it.
-    pub fn file(&self, name: &str, text: &str) {
-        std::fs::write(self.dir.path().join("work").join(name), text).unwrap();
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.dir.path().join("work").join(name);
+        std::fs::write(&path, text).unwrap();
+        path
     }
 
     /// `prefixgate agent` on this world, from an empty home.

@@ -198,10 +198,9 @@ impl Making {
             open.name = name;
         }
         let input = function.get("arguments").or_else(|| function.get("input"));
-        match input.filter(|input| *input != "null") {
+        if let Some(input) = input.filter(|input| *input != "null") {
             // Some servers give an object where a string belongs.
-            Some(input) => open.input.push_str(&said(input).unwrap_or(input.into())),
-            None => {}
+            open.input.push_str(&said(input).unwrap_or(input.into()));
         }
     }
 
