@@ -92,12 +92,12 @@ fn every_error_says_where_what_and_how() {
         (
             "[cahce]",
             "f.toml:1: unknown section [cahce]; did you mean [cache]? (known sections: server, timeouts, upstream, \
-             cache, anthropic, openai, loops, caps, app, alerts, webhook, store, clickhouse, otlp, spool, capture, metrics, tls, price)",
+             cache, anthropic, openai, loops, caps, app, alerts, webhook, store, clickhouse, otlp, spool, capture, metrics, tls, price, agent)",
         ),
         (
             "lisen = \"127.0.0.1:1\"",
             "f.toml:1: unknown key `lisen`; did you mean `listen` in [server]? (known sections: server, timeouts, \
-             upstream, cache, anthropic, openai, loops, caps, app, alerts, webhook, store, clickhouse, otlp, spool, capture, metrics, tls, price)",
+             upstream, cache, anthropic, openai, loops, caps, app, alerts, webhook, store, clickhouse, otlp, spool, capture, metrics, tls, price, agent)",
         ),
         (
             "cache = \"fill\"",

@@ -62,7 +62,7 @@ pub async fn delivered(mut gateway: Gateway) -> Gateway {
             .metric("prefixgate_spool_records", &["clickhouse"])
             .await
     };
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(240);
     while waiting().await > 0.0 {
         assert!(Instant::now() < deadline, "{}", gateway.log());
         tokio::time::sleep(Duration::from_millis(20)).await;

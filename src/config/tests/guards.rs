@@ -120,7 +120,7 @@ fn errors_of_the_guards_say_where_what_and_how() {
         (
             "turns = 5",
             "f.toml:1: unknown key `turns`; did you mean `turns` in [caps.run]? (known sections: server, timeouts, \
-             upstream, cache, anthropic, openai, loops, caps, app, alerts, webhook, store, clickhouse, otlp, spool, capture, metrics, tls, price)"
+             upstream, cache, anthropic, openai, loops, caps, app, alerts, webhook, store, clickhouse, otlp, spool, capture, metrics, tls, price, agent)"
                 .to_owned(),
         ),
     ] {

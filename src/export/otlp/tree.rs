@@ -390,8 +390,12 @@ impl Tree {
     /// Extends the span of a thread and those above it, as far as they are known.
     fn extend(&self, plan: &mut Plan, run: &str, thread: &str, times: Times, now_ms: i64) {
         let mut at = Some(thread.to_owned());
-        for _ in 0..MAX_DEPTH {
-            let Some(thread) = at else { return };
+        for step in 0..=MAX_DEPTH {
+            let Some(mut thread) = at else { return };
+            // Threads that name each other as parents never lead to the run.
+            if step == MAX_DEPTH {
+                thread = MAIN.to_owned();
+            }
             let key = (run.to_owned(), thread);
             let known = plan
                 .open

@@ -7,7 +7,7 @@ use super::world::World;
 /// The first part reads much, so that the second begins with a conversation that is too large.
 const READS: usize = 38;
 /// What the conversation may grow to, in tokens.
-const COMPACT_AT: &str = "40000";
+const COMPACT_AT: &str = "36000";
 /// Bytes of the file that is read: about four hundred tokens.
 const FILE: usize = 1_600;
 /// Bytes of the system prompt, as long as those of agents at work.
