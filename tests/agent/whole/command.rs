@@ -53,6 +53,29 @@ async fn each_outcome_has_its_exit_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_check_decides_whether_reflexion_tries_again() {
+    let world = World::start(None).await;
+    world.file("hello.txt", "hello\n");
+    let task = "Read it. [[plan:read,end]]";
+    let tried = async |check: &str| {
+        let args = ["--json", "--pattern", "reflexion", "--attempts", "2"];
+        let run = world
+            .run(&[&args[..], &["--check", check, task]].concat())
+            .await;
+        let agents: std::collections::BTreeSet<String> = (run.lines().iter())
+            .filter(|line| line["type"] == "answered")
+            .map(|line| line["agent"].to_string())
+            .collect();
+        (run.code, run.summary()["passed"].clone(), agents.len())
+    };
+    assert_eq!(tried("test -f hello.txt").await, (Some(0), true.into(), 1));
+    assert_eq!(
+        tried("test -f other.txt").await,
+        (Some(25), false.into(), 2)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_answer_alone_is_on_stdout_and_the_reason_of_a_failure_on_stderr() {
     let world = World::start(None).await;
     world.file("hello.txt", "hello\n");
