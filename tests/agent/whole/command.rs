@@ -195,13 +195,9 @@ async fn a_key_press_stops_it_and_resume_goes_on() {
         (Some(&*id), &4.into())
     );
     assert!(world.sim.seen() - calls <= 4, "nothing was asked again");
-    assert!(
-        world
-            .sim
-            .requests()
-            .iter()
-            .all(|seen| seen.status == Some(200))
-    );
+    // The one that was cancelled may have no answer.
+    let taken = |status: Option<u16>| status.is_none_or(|status| status == 200);
+    assert!(world.sim.requests().iter().all(|seen| taken(seen.status)));
 
     let over = world.run(&["resume", &id]).await;
     assert!(
