@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use futures_util::future::join_all;
 use restate_sdk::prelude::*;
 use tokio::net::TcpListener;
 use uuid::Uuid;
@@ -74,48 +73,34 @@ impl Worker {
 }
 
 impl Worker {
-    /// Makes the calls of an answer, together unless one of them has to be alone.
+    /// Makes the calls of an answer, one after the other: the engine does not give back steps that
+    /// were awaited together in the order of the first time (restate-sdk 0.13), and so refuses to go on.
     async fn call(
         &self,
         context: &WorkflowContext<'_>,
         todo: Vec<ToDo>,
     ) -> HandlerResult<Vec<Happened>> {
-        // Of this attempt of this worker: it is what is recorded only if the calls begin here.
-        let by = Uuid::new_v4();
-        let clock = self.clock.clone();
-        let begin = move || async move {
-            let at_ms = clock.utc_ms();
-            Ok(Json(Begun { by, at_ms }))
-        };
-        let begun = context.run(begin).name("calls begin").await?.into_inner();
-        let alone = todo.iter().any(|todo| self.is_alone(&todo.call));
-        let mut happened: Vec<Happened> = todo.iter().map(|todo| begun.event(todo)).collect();
-        let steps = todo.into_iter().map(|todo| {
-            let worker = self.clone();
-            let key = todo.key.clone();
-            let here = begun.by == by;
-            context
-                .run(move || async move { Ok(Json(worker.make(todo, here).await)) })
-                .name(key)
-        });
-        let mut ends = Vec::new();
-        if alone {
-            for step in steps {
-                ends.push(step.await?.into_inner());
-            }
-        } else {
-            for end in join_all(steps).await {
-                ends.push(end?.into_inner());
-            }
+        let mut happened = Vec::new();
+        let mut exception = None;
+        for todo in todo {
+            // Of this attempt of this worker: it is what is recorded only if the call begins here.
+            let by = Uuid::new_v4();
+            let clock = self.clock.clone();
+            let begin = move || async move {
+                let at_ms = clock.utc_ms();
+                Ok(Json(Begun { by, at_ms }))
+            };
+            let name = format!("begin {}", todo.key);
+            let begun = context.run(begin).name(name).await?.into_inner();
+            happened.push(begun.event(&todo));
+
+            let (worker, here, key) = (self.clone(), begun.by == by, todo.key.clone());
+            let make = move || async move { Ok(Json(worker.make(todo, here).await)) };
+            let mut end = context.run(make).name(key).await?.into_inner();
+            exception = exception.or(end.exception.take().map(|words| (end.at_ms, words)));
+            happened.push(end.event());
         }
-        let exception = ends.iter_mut().find_map(|end| end.exception.take());
-        let at_ms = ends
-            .iter()
-            .map(|end| end.at_ms)
-            .max()
-            .unwrap_or(begun.at_ms);
-        happened.extend(ends.into_iter().map(Ended::event));
-        happened.extend(exception.map(|words| Happened {
+        happened.extend(exception.map(|(at_ms, words)| Happened {
             at_ms,
             event: Event::Ended(Outcome::ToolException(words)),
         }));

@@ -8,10 +8,10 @@ use super::Worker;
 use crate::agent::driver::{INTERRUPTED, SUM_UP, backoff};
 use crate::agent::machine::{AgentRun, Event, Happened, Outcome, Stop, ToDo};
 use crate::agent::model::{Ask, Attempt, Failure, Reply};
-use crate::agent::talk::{CallResult, ToolCall};
+use crate::agent::talk::CallResult;
 use crate::agent::tools::Batch;
 
-/// Calls begin: by whom, and when.
+/// A call begins: by whom, and when.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Begun {
     pub by: Uuid,
@@ -136,13 +136,6 @@ impl Worker {
         self.endpoint
             .ask(model, body, &self.headers, &mut |_| {})
             .await
-    }
-
-    /// Whether no other call may run beside this one.
-    pub(super) fn is_alone(&self, call: &ToolCall) -> bool {
-        self.toolbox
-            .get(&call.name)
-            .is_some_and(|tool| tool.manners().serial)
     }
 
     /// Makes a call; `here` says that it was begun here and now, and not by one who has died since.

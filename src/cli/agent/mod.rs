@@ -1,6 +1,6 @@
 //! `prefixgate agent`: the reference loop client at the command line.
 //!
-//! Settings → [`compose`] (model, tools, journal, listeners) → the run → summary and exit code.
+//! Settings → `compose` (model, tools, journal, listeners) → the run → summary and exit code.
 //! Progress goes to stderr, and nothing but the final answer to stdout, so that it can be piped.
 
 mod compose;
