@@ -6,12 +6,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::members::quote;
 use crate::agent::machine::Setup;
 use crate::agent::talk::CallResult;
+use crate::provider::openai::caching::rules;
 
 /// Longest `prompt_cache_key` that is accepted.
 const MAX_KEY: usize = 64;
-
-/// The first version whose prompt cache takes breakpoints and bills writes.
-const BREAKPOINTS: (u32, u32) = (5, 6);
 
 /// A breakpoint of the prompt cache, as a member of a part of a message.
 pub const BREAKPOINT: &str = r#","prompt_cache_breakpoint":{"mode":"explicit"}"#;
@@ -41,7 +39,7 @@ impl Family {
         Self {
             openai: version.is_some() || thinker || chat || name.starts_with("codex"),
             may_reason: !(chat || old),
-            breakpoints: name == model && version >= Some(BREAKPOINTS),
+            breakpoints: name == model && rules(model, false).at_breakpoints,
         }
     }
 }
