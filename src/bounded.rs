@@ -1,14 +1,19 @@
-//! A map that forgets: the least recently touched entries go when it is full.
+//! Maps on the way of every request; and one that forgets: the least recently touched entries go when
+//! it is full.
 
 use std::borrow::Borrow;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
+/// A map whose keys are hashed quickly, by a number of this process: whoever sends the keys cannot
+/// choose which of them collide.
+pub(crate) type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+
 /// At most `limit` entries; inserting or touching renews an entry.
 #[derive(Debug)]
 pub(crate) struct Bounded<K, V> {
     limit: usize,
-    entries: HashMap<K, (u64, V)>,
+    entries: Map<K, (u64, V)>,
     /// Keys by renewal, oldest first. An entry may stand here several times; only its newest counts.
     order: VecDeque<(u64, K)>,
     clock: u64,
@@ -18,7 +23,7 @@ impl<K: Hash + Eq + Clone, V> Bounded<K, V> {
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             limit: limit.max(1),
-            entries: HashMap::new(),
+            entries: Map::default(),
             order: VecDeque::new(),
             clock: 0,
         }

@@ -31,7 +31,7 @@ mod carried;
 mod fold;
 mod hint;
 mod rounds;
-mod spread;
+
 mod stretch;
 #[cfg(test)]
 mod tests;

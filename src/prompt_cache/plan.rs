@@ -194,7 +194,7 @@ pub fn plan(situation: &Situation) -> Plan {
     }
     let mut after: Vec<Mark> = fixed.iter().chain(&chosen).copied().collect();
     after.sort_unstable_by_key(|(at, _)| *at);
-    let saved = worth.of(&after).real - worth.of(&clients).real;
+    let saved = worth.of_marks(&after).real - worth.of_marks(&clients).real;
     plan.value = worth.thousandths(saved);
     if let Some((_, ttl)) = chosen.iter().rfind(|(at, _)| *at >= view.head_len()) {
         plan.ttl = Some(*ttl);
@@ -207,11 +207,13 @@ pub fn plan(situation: &Situation) -> Plan {
 /// The set of candidates that is worth most beside what is there already, in provider order.
 fn best(worth: &Worth, fixed: &[Mark], candidates: &[Mark], free: usize) -> Vec<Mark> {
     let mut best: (u32, f64) = (0, 0.0);
-    let of = |set: u32| {
-        let numbered = candidates.iter().enumerate();
-        numbered.filter_map(move |(bit, mark)| ((set >> bit) & 1 == 1).then_some(*mark))
-    };
-    let before = worth.of(fixed);
+    let fixed_anchors: Vec<_> = fixed
+        .iter()
+        .filter_map(|mark| worth.anchor(*mark))
+        .collect();
+    let before = worth.of(&fixed_anchors);
+    let weighed: Vec<_> = candidates.iter().map(|mark| worth.anchor(*mark)).collect();
+    let mut anchors = Vec::with_capacity(2 * MAX_MARKERS);
     let mut marks: Vec<Mark> = Vec::with_capacity(2 * MAX_MARKERS);
     for set in 1_u32..1 << candidates.len() {
         if set.count_ones() as usize > free {
@@ -219,20 +221,30 @@ fn best(worth: &Worth, fixed: &[Mark], candidates: &[Mark], free: usize) -> Vec<
         }
         marks.clear();
         marks.extend(fixed);
-        marks.extend(of(set));
+        marks.extend(chosen(set, candidates));
         marks.sort_unstable_by_key(|(at, _)| *at);
         if !in_order(marks.iter().map(|(_, ttl)| Some(*ttl))) {
             continue;
         }
-        let value = worth.of(&marks);
+        anchors.clear();
+        anchors.extend(&fixed_anchors);
+        anchors.extend(chosen(set, &weighed).flatten());
+        anchors.sort_unstable_by_key(|anchor| anchor.at);
+        let value = worth.of(&anchors);
         let total = value.real + value.spare - before.real - before.spare;
         if value.real > before.real - worth.nothing() && total > best.1 {
             best = (set, total);
         }
     }
-    let mut best: Vec<Mark> = of(best.0).collect();
+    let mut best: Vec<Mark> = chosen(best.0, candidates).collect();
     best.sort_unstable_by_key(|(at, _)| *at);
     best
+}
+
+/// The members of a set, whose bits are indexes.
+fn chosen<T: Copy>(set: u32, of: &[T]) -> impl Iterator<Item = T> {
+    let numbered = of.iter().enumerate();
+    numbered.filter_map(move |(bit, one)| ((set >> bit) & 1 == 1).then_some(*one))
 }
 
 /// Writes a choice down as edits.
@@ -447,7 +459,7 @@ struct Sizes {
     bytes: Vec<u64>,
     /// Smallest prefix that is cached, in bytes.
     min_bytes: u64,
-    milli: f64,
+    tokens_per_byte: f64,
 }
 
 impl Sizes {
@@ -467,7 +479,7 @@ impl Sizes {
                 })
                 .collect(),
             min_bytes: (u64::from(tokens) * u64::from(milli)).div_ceil(1000),
-            milli: f64::from(milli),
+            tokens_per_byte: 1000.0 / f64::from(milli),
         }
     }
 
@@ -478,7 +490,7 @@ impl Sizes {
     /// Tokens up to and with a block.
     fn tokens(&self, at: usize) -> f64 {
         let bytes = self.bytes.get(at).or(self.bytes.last());
-        bytes.copied().unwrap_or(0) as f64 * 1000.0 / self.milli
+        bytes.copied().unwrap_or(0) as f64 * self.tokens_per_byte
     }
 }
 

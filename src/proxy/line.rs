@@ -1,6 +1,6 @@
 //! The log line of a turn, for a person who watches.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use crate::prompt_cache::verdict::Status;
 use crate::trace::{Outcome, RequestKind, TurnRecord};
@@ -40,12 +40,13 @@ fn line(r: &TurnRecord) -> String {
         .as_deref()
         .or(r.model_requested.as_deref())
         .unwrap_or("?");
-    let app = r
-        .app
-        .as_deref()
-        .map_or(String::new(), |app| format!(" {app}"));
+    out.push_str(&r.run_id);
+    if let Some(app) = &r.app {
+        out.push(' ');
+        out.push_str(app);
+    }
     // Writing into a String cannot fail.
-    let _ = write!(out, "{}{app} {}#{} {model} ", r.run_id, r.thread_id, r.turn);
+    let _ = write!(out, " {}#{} {model} ", r.thread_id, r.turn);
     match (r.outcome, r.status) {
         (Outcome::Ok, _) => out.push_str(r.stop_reason.as_deref().unwrap_or("ok")),
         (outcome, status) => {
@@ -63,17 +64,17 @@ fn line(r: &TurnRecord) -> String {
         }
     }
     if let Some(prompt) = r.usage.prompt() {
-        let _ = write!(out, " | {} in", tokens(prompt));
+        let _ = write!(out, " | {} in", Tokens(prompt));
         if let Some(ratio) = r.usage.hit_ratio() {
-            let _ = write!(out, ", {:.0}% read", ratio * 100.0);
+            let _ = write!(out, ", {}% read", (ratio * 100.0).round() as u64);
         }
         let written = r.usage.written().unwrap_or(0);
         if written > 0 {
-            let _ = write!(out, ", {} written", tokens(written));
+            let _ = write!(out, ", {} written", Tokens(written));
         }
     }
     if let Some(output) = r.usage.output {
-        let _ = write!(out, ", {} out", tokens(output));
+        let _ = write!(out, ", {} out", Tokens(output));
     }
     match r.cost_pico {
         Some(pico) => {
@@ -86,9 +87,9 @@ fn line(r: &TurnRecord) -> String {
         }
         None => {}
     }
-    let _ = write!(out, " | {}", seconds(r.duration_us));
+    let _ = write!(out, " | {}", Took(r.duration_us));
     if let Some(first) = r.first_token_us {
-        let _ = write!(out, " (first token {})", seconds(first));
+        let _ = write!(out, " (first token {})", Took(first));
     }
     if !r.markers_added.is_empty() {
         let how = if r.dry_run { "would add" } else { "+" };
@@ -134,7 +135,7 @@ fn broken(r: &TurnRecord) -> Option<String> {
         }
     }
     if let Some(lost) = verdict.lost_tokens {
-        let _ = write!(out, ", {} lost", tokens(lost));
+        let _ = write!(out, ", {} lost", Tokens(lost));
     }
     if let Some(pico) = verdict.lost_pico {
         let _ = write!(out, " ({})", crate::usage::usd_short(pico));
@@ -142,27 +143,50 @@ fn broken(r: &TurnRecord) -> Option<String> {
     Some(out)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "rounded for reading")]
-fn tokens(n: u64) -> String {
-    match n {
-        0..1_000 => n.to_string(),
-        1_000..1_000_000 => format!("{:.1}k", n as f64 / 1e3),
-        _ => format!("{:.2}M", n as f64 / 1e6),
+/// A number of tokens, rounded for reading.
+struct Tokens(u64);
+
+impl fmt::Display for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Floats take several times as long to write.
+        let rounded = |unit: u64, parts: u64| {
+            let part = unit / parts;
+            let units = self.0.saturating_add(part / 2) / part;
+            (units / parts, units % parts)
+        };
+        match self.0 {
+            n @ 0..1_000 => n.fmt(f),
+            1_000..1_000_000 => {
+                let (whole, tenths) = rounded(1_000, 10);
+                write!(f, "{whole}.{tenths}k")
+            }
+            _ => {
+                let (whole, hundredths) = rounded(1_000_000, 100);
+                write!(f, "{whole}.{hundredths:02}M")
+            }
+        }
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "rounded for reading")]
-fn seconds(us: u64) -> String {
-    match us {
-        0..1_000 => format!("{us}us"),
-        1_000..1_000_000 => format!("{:.0}ms", us as f64 / 1e3),
-        _ => format!("{:.1}s", us as f64 / 1e6),
+/// Microseconds, rounded for reading.
+struct Took(u64);
+
+impl fmt::Display for Took {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            us @ 0..1_000 => write!(f, "{us}us"),
+            us @ 1_000..1_000_000 => write!(f, "{}ms", (us + 500) / 1_000),
+            us => {
+                let tenths = us.saturating_add(50_000) / 100_000;
+                write!(f, "{}.{}s", tenths / 10, tenths % 10)
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{broken, line, one_line};
+    use super::{Tokens, Took, broken, line, one_line};
     use crate::guard::loops::Finding;
     use crate::prompt_cache::verdict::{Reason, Status, Verdict, What, Whose};
     use crate::trace::{Outcome, RequestKind, TurnRecord};
@@ -216,6 +240,22 @@ mod tests {
             line(&record),
             "unplaced main#0 ? refused 400 | 0us | loop=same_call:6 | cap=usd"
         );
+    }
+
+    #[test]
+    fn numbers_are_rounded_for_reading() {
+        let said = |n| Tokens(n).to_string();
+        let all = [0, 999, 1_049, 1_050, 999_949, 1_000_000, 12_345_678];
+        let words = ["0", "999", "1.0k", "1.1k", "999.9k", "1.00M", "12.35M"];
+        assert_eq!(all.map(said), words);
+        assert!(said(u64::MAX).ends_with('M'));
+        let took = |us| Took(us).to_string();
+        let all = [0, 999, 1_499, 1_500, 1_000_000, 61_250_000];
+        assert_eq!(
+            all.map(took),
+            ["0us", "999us", "1ms", "2ms", "1.0s", "61.3s"]
+        );
+        assert!(took(u64::MAX).ends_with('s'));
     }
 
     #[test]

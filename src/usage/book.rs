@@ -9,6 +9,7 @@ use super::names;
 use super::overlay::{self, Model, Overlay, Rules};
 use super::sheet::{Prices, Sheet};
 use super::tokens::PriceOverride;
+use crate::bounded::Map;
 
 /// Spellings that are remembered at most; when more are seen, all are forgotten and found again.
 const MAX_REMEMBERED: usize = 2048;
@@ -77,7 +78,7 @@ pub struct PriceBook {
 
 #[derive(Default)]
 struct Cards {
-    by_provider: HashMap<Box<str>, HashMap<Box<str>, Arc<Card>>>,
+    by_provider: Map<Box<str>, Map<Box<str>, Arc<Card>>>,
     count: usize,
 }
 

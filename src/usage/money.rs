@@ -90,7 +90,9 @@ pub fn usd(pico: impl Into<i128>) -> String {
 pub fn usd_short(pico: impl Into<i128>) -> String {
     let pico: i128 = pico.into();
     let sign = if pico < 0 { "-" } else { "" };
-    let (whole, rest) = split(pico);
+    let (mut whole, rest) = split(pico);
+    // Below a dollar it is far below 2^64, and there are faster divisions for that.
+    let rest = rest as u64;
     if whole == 0 && rest == 0 {
         return "$0".into();
     }
@@ -99,19 +101,26 @@ pub fn usd_short(pico: impl Into<i128>) -> String {
         (0, 1..) => (12 - rest.ilog10() + 1).clamp(2, 12),
         _ => 2,
     };
-    let step = 10_u128.pow(12 - places);
-    let units = (pico.unsigned_abs() + step / 2) / step;
-    let scale = 10_u128.pow(places);
-    let mut fraction = format!("{:0width$}", units % scale, width = places as usize);
-    while fraction.len() > 2 && fraction.ends_with('0') {
-        fraction.pop();
+    let step = 10_u64.pow(12 - places);
+    let scale = 10_u64.pow(places);
+    let mut units = (rest + step / 2) / step;
+    if units == scale {
+        (whole, units) = (whole + 1, 0);
     }
-    format!("{sign}${}.{fraction}", units / scale)
+    let mut out = format!("{sign}${whole}.{units:0width$}", width = places as usize);
+    let cents = out.len() - places as usize + 2;
+    while out.len() > cents && out.ends_with('0') {
+        out.pop();
+    }
+    out
 }
 
 /// Whole dollars and the picodollars beyond them, of the absolute value.
 fn split(pico: i128) -> (u128, u128) {
     let (abs, one) = (pico.unsigned_abs(), PICO_PER_USD.unsigned_abs());
+    if abs < one {
+        return (0, abs);
+    }
     (abs / one, abs % one)
 }
 

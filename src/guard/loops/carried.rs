@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::hint;
-use super::spread::Map;
 use super::stretch::{Stretch, keep};
 use super::user::Beside;
+use crate::bounded::Map;
 use crate::guard::calls::{Call, Target};
 use crate::provider::view::AnsweredCall;
 
@@ -51,7 +51,7 @@ pub(super) struct Talk {
     pub counted: Vec<u64>,
     pub beside: Beside,
     /// How often calls have failed in a row, and their place among all calls.
-    rows: Map<(u32, u32)>,
+    rows: Map<u64, (u32, u32)>,
     names: Vec<(u64, Box<str>)>,
 }
 

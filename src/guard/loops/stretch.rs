@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::rounds::{Item, Rounds};
-use super::spread::Map;
 use super::{Detector, Policy};
+use crate::bounded::Map;
 use crate::guard::calls::{Call, pair};
 use crate::guard::failure::{Error, Outcome};
 
@@ -112,9 +112,9 @@ pub(super) struct Stretch {
     /// The last call whose result was new, and the last one of those that succeeded.
     last_new: u32,
     last_new_success: u32,
-    repeats: Map<Repeat>,
-    failing: Map<Failing>,
-    errors: Map<Vec<SameError>>,
+    repeats: Map<u64, Repeat>,
+    failing: Map<u64, Failing>,
+    errors: Map<u64, Vec<SameError>>,
     rounds: Rounds,
 }
 
@@ -346,7 +346,7 @@ impl Stretch {
 }
 
 /// Keeps the newest entries of a map.
-pub(super) fn keep<V>(map: &mut Map<V>, most: usize, last: impl Fn(&V) -> u32) {
+pub(super) fn keep<V>(map: &mut Map<u64, V>, most: usize, last: impl Fn(&V) -> u32) {
     if map.len() > most {
         let mut ages: Vec<u32> = map.values().map(&last).collect();
         ages.sort_unstable_by(|one, other| other.cmp(one));

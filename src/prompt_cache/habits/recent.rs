@@ -1,13 +1,14 @@
 //! A map that keeps what was used lately: two generations, the older of which is dropped when the
 //! younger is full.
 
-use std::collections::HashMap;
 use std::hash::Hash;
+
+use crate::bounded::Map;
 
 #[derive(Debug)]
 pub(super) struct Recent<K, V> {
-    young: HashMap<K, V>,
-    old: HashMap<K, V>,
+    young: Map<K, V>,
+    old: Map<K, V>,
     /// Entries of one generation.
     most: usize,
 }
@@ -15,8 +16,8 @@ pub(super) struct Recent<K, V> {
 impl<K: Eq + Hash + Copy, V: Default> Recent<K, V> {
     pub(super) fn new(most: usize) -> Self {
         Self {
-            young: HashMap::new(),
-            old: HashMap::new(),
+            young: Map::default(),
+            old: Map::default(),
             most,
         }
     }

@@ -16,6 +16,17 @@ use crate::usage::Rates;
 /// A marker: index of its block, lifetime.
 pub(super) type Mark = (usize, Ttl);
 
+/// A marker that is long enough to do anything, with what does not depend on the markers beside it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Anchor {
+    pub(super) at: usize,
+    ttl: Ttl,
+    /// Up to and with its block.
+    tokens: f64,
+    /// What a token of it is worth that is read later.
+    gain: f64,
+}
+
 /// How surely the previous turn's entry is still there, where the shadow cache knows of none and the
 /// request still has all of it.
 const UNSEEN: f64 = 0.1;
@@ -47,10 +58,19 @@ pub(super) struct Worth<'a> {
     tools_len: usize,
     head_len: usize,
     stable_end: usize,
-    /// As far as another request is just writing.
-    pending: Option<usize>,
-    /// Where the read can end, and how surely.
-    entry: Option<(usize, f64)>,
+    /// Tokens as far as another request is just writing.
+    pending: f64,
+    entry: Option<Entry>,
+}
+
+/// Where the read can end.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    at: usize,
+    /// How surely it is there.
+    sure: f64,
+    /// Up to and with its block.
+    tokens: f64,
 }
 
 impl<'a> Worth<'a> {
@@ -81,56 +101,81 @@ impl<'a> Worth<'a> {
             pending: situation
                 .pending_at
                 .and_then(|at| usize::try_from(at).ok())
-                .filter(|at| *at < view.blocks.len()),
-            entry: read_at(situation).map(|at| (at, 1.0)).or_else(unseen),
+                .filter(|at| *at < view.blocks.len())
+                .map_or(0.0, |at| sizes.tokens(at)),
+            entry: read_at(situation)
+                .map(|at| (at, 1.0))
+                .or_else(unseen)
+                .map(|(at, sure)| Entry {
+                    at,
+                    sure,
+                    tokens: sizes.tokens(at),
+                }),
         }
     }
 
+    /// A marker, weighed; `None` where the prefix is too short to be cached.
+    pub(super) fn anchor(&self, (at, ttl): Mark) -> Option<Anchor> {
+        self.sizes.long_enough(at).then(|| Anchor {
+            at,
+            ttl,
+            tokens: self.sizes.tokens(at),
+            gain: self.gain(at, ttl),
+        })
+    }
+
     /// What markers in provider order are worth.
-    pub(super) fn of(&self, marks: &[Mark]) -> Value {
+    pub(super) fn of_marks(&self, marks: &[Mark]) -> Value {
+        let anchors: Vec<Anchor> = marks.iter().filter_map(|m| self.anchor(*m)).collect();
+        self.of(&anchors)
+    }
+
+    /// The same of those that do anything.
+    pub(super) fn of(&self, anchors: &[Anchor]) -> Value {
         let mut value = Value::default();
-        let usable = || marks.iter().filter(|(at, _)| self.sizes.long_enough(*at));
-        let Some(&(last, _)) = usable().next_back() else {
+        let Some(last) = anchors.last() else {
             return value;
         };
-        let tokens = |at: usize| self.sizes.tokens(at);
         // Reading, now.
-        let found = self.entry.filter(|(entry, _)| {
-            usable().any(|(at, _)| at.checked_sub(*entry).is_some_and(|far| far < REACH))
+        let found = self.entry.filter(|entry| {
+            let far = |anchor: &Anchor| anchor.at.checked_sub(entry.at);
+            anchors
+                .iter()
+                .any(|a| far(a).is_some_and(|far| far < REACH))
         });
-        if let Some((at, sure)) = found.filter(|(_, sure)| *sure < 1.0) {
-            value.spare += sure * tokens(at) * (self.input - self.read);
+        if let Some(entry) = &found {
+            if entry.sure < 1.0 {
+                value.spare += entry.sure * entry.tokens * (self.input - self.read);
+            }
+            if anchors.iter().any(|anchor| anchor.at == entry.at) {
+                value.spare += EXACT * last.tokens * self.input;
+            }
         }
-        if let Some((entry, _)) = found
-            && usable().any(|(at, _)| *at == entry)
-        {
-            value.spare += EXACT * tokens(last) * self.input;
-        }
-        let found = found.filter(|(_, sure)| *sure >= 1.0).map(|(at, _)| at);
-        let have = found.map_or(0.0, tokens);
+        let found = found.filter(|entry| entry.sure >= 1.0);
+        let have = found.map_or(0.0, |entry| entry.tokens);
         value.real += have * (self.input - self.read);
         // Writing, now.
-        let lasting = usable().rfind(|(_, ttl)| ttl.is_long());
-        let lasting = lasting.map_or(have, |(at, _)| tokens(*at).max(have));
+        let lasting = anchors.iter().rfind(|anchor| anchor.ttl.is_long());
+        let lasting = lasting.map_or(have, |anchor| anchor.tokens.max(have));
         value.real -= (lasting - have) * (self.write_1h - self.input);
-        value.real -= (tokens(last).max(lasting) - lasting) * (self.write_5m - self.input);
+        value.real -= (last.tokens.max(lasting) - lasting) * (self.write_5m - self.input);
         // Reading, later: each span as far as its anchor. What another request is just writing will
         // be there without us.
-        let mut done = self.pending.map_or(0.0, tokens);
-        let mut read_on = |at: usize, ttl: Ttl| {
-            let span = (tokens(at) - done).max(0.0);
+        let mut done = self.pending;
+        let mut read_on = |tokens: f64, gain: f64| {
+            let span = (tokens - done).max(0.0);
             done += span;
-            span * self.chance(at, ttl) * (self.write(ttl) - self.read)
+            span * gain
         };
         let mut entry = found;
-        for (at, ttl) in usable() {
+        for anchor in anchors {
             // What is read now lives on from its read, marked or not.
-            if let Some(known) = entry.take_if(|known| *known <= *at) {
-                value.real += read_on(known, *ttl);
+            if let Some(known) = entry.take_if(|known| known.at <= anchor.at) {
+                value.real += read_on(known.tokens, self.gain(known.at, anchor.ttl));
             }
-            value.real += read_on(*at, *ttl);
-            if *at < last {
-                value.spare += SPARE * tokens(*at) * self.input;
+            value.real += read_on(anchor.tokens, anchor.gain);
+            if anchor.at < last.at {
+                value.spare += SPARE * anchor.tokens * self.input;
             }
         }
         value
@@ -153,6 +198,11 @@ impl<'a> Worth<'a> {
         } else {
             self.write_5m
         }
+    }
+
+    /// What a token is worth of an entry that ends at a block, by the chance that it is read.
+    fn gain(&self, at: usize, ttl: Ttl) -> f64 {
+        self.chance(at, ttl) * (self.write(ttl) - self.read)
     }
 
     /// The chance that an entry which ends at a block is read in its lifetime.

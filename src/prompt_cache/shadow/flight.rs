@@ -1,11 +1,12 @@
 //! Turns under way: what they will write, and what lay on their path when they started.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
 use super::Key;
 use super::table::ByKey;
+use crate::bounded::Map;
 use crate::provider::view::Ttl;
 
 /// Turns under way at most; beyond it the oldest are forgotten.
@@ -97,7 +98,7 @@ const WRITER_BYTES: usize = 256;
 pub(super) struct Flights {
     /// By the order of their starts.
     by_order: BTreeMap<u64, Flight>,
-    order_of: HashMap<Uuid, u64>,
+    order_of: Map<Uuid, u64>,
     /// Who is writing a prefix; the first one first.
     writers: ByKey<Vec<Writer>>,
     next: u64,
@@ -109,7 +110,7 @@ impl Flights {
     pub(super) fn new(limit_bytes: usize) -> Self {
         Self {
             by_order: BTreeMap::new(),
-            order_of: HashMap::new(),
+            order_of: Map::default(),
             writers: ByKey::default(),
             next: 0,
             bytes: 0,

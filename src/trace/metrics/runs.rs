@@ -1,6 +1,5 @@
 //! How many runs are at work.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,6 +7,8 @@ use std::time::{Duration, Instant};
 use prometheus::IntGauge;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
+
+use crate::bounded::Map;
 
 /// A run that was silent for so long is not at work.
 const ACTIVE: Duration = Duration::from_mins(5);
@@ -26,7 +27,7 @@ pub(super) struct Runs {
 #[derive(Debug)]
 struct Seen {
     hasher: RandomState,
-    last: HashMap<u64, Instant>,
+    last: Map<u64, Instant>,
     tidied: Instant,
 }
 
@@ -38,7 +39,7 @@ impl Runs {
         )?;
         let seen = Seen {
             hasher: RandomState::new(),
-            last: HashMap::new(),
+            last: Map::default(),
             tidied: Instant::now(),
         };
         Ok(Self {
