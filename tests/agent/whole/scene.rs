@@ -175,14 +175,13 @@ impl Scene {
             .collect();
         let crew = Arc::new(crew);
         let agent = work(&crew, &setup, format!("Go on. [[plan:{steps}end]]")).await;
+        let made = made.lock().unwrap().clone();
+        let requests = asked.0.load(Ordering::Relaxed);
         let ran = Ran {
             outcome: agent.run().outcome().unwrap().clone(),
             results: results(&agent),
-            made: made.lock().unwrap().clone(),
-            records: self
-                .gateway
-                .turns_of(&setup.run, asked.0.load(Ordering::Relaxed))
-                .await,
+            made,
+            records: self.gateway.turns_of(&setup.run, requests).await,
             crew,
             setup,
             asked,
