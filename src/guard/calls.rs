@@ -3,6 +3,7 @@
 //! Two calls are the same when they name the same tool and their inputs are equal but for white
 //! space between tokens of JSON. Two results are the same when their contents are; a string and a list of
 //! one text block with that string are one content, since clients go from one spelling to the other.
+//! What a harness has put behind a text ([`super::reminder`]) is no part of it.
 //!
 //! A result belongs to the call with its id. Where an id stands for several calls (small models
 //! number anew in each answer), it is the nearest answer's call before it that has no result yet,
@@ -15,9 +16,10 @@ use std::borrow::Cow;
 
 pub use newest::{Newest, Outcome, results};
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::failure::Content;
+use super::reminder::own;
 use crate::provider::json::{inside, string_end, unescape};
 use crate::provider::view::{AnsweredCall, Block};
 
@@ -109,7 +111,7 @@ pub(super) fn content<'a>(body: &'a [u8], block: &Block) -> Content<'a> {
     };
     Content {
         raw,
-        hash: hash_of_json(raw, plain || block.compact),
+        hash: hash_of_content(raw, plain || block.compact),
         flag: block.is_error,
     }
 }
@@ -156,6 +158,20 @@ fn hash_of_input(input: &[u8], compact: bool) -> u64 {
         Some(b'{' | b'[') => hash_of_json(input, compact),
         _ => xxh3_64(input),
     }
+}
+
+/// Hash of the content of a result, as if it had come without a reminder at its end.
+fn hash_of_content(raw: &[u8], compact: bool) -> u64 {
+    let said = inside(raw);
+    let own = own(said);
+    if own.len() == said.len() {
+        return hash_of_json(raw, compact);
+    }
+    let mut hash = Xxh3::new();
+    for part in [&b"\""[..], own, b"\""] {
+        hash.update(part);
+    }
+    hash.digest()
 }
 
 /// Hash of a JSON value without the white space between its tokens.

@@ -3,6 +3,8 @@
 //!
 //! - `[[plan:shell_ok,read,end]]`: steps; the step is the number of tool-result turns since then
 //! - `[[plan:read+shell_ok+tool=note,end]]`: three calls at once
+//! - `[[plan:tool=edit;file=a.rs;line=7,end]]`: a call of that tool with these members of its input,
+//!   each JSON where it can be read as such, else a text; no `,`, `+` or `;` can stand in one
 //! - `[[inject:429ra x2 @1]]`: at step 1 the first two attempts end in that failure
 //! - `[[usage:190000@2]]`: report that many input tokens at step 2
 //! - `[[delay:300]]`: milliseconds before the head

@@ -129,11 +129,17 @@ pub fn choose(word: &str, tools: &[Tool], step: usize, workdir: &str) -> Option<
             None => choose("shell_ok", tools, step, workdir),
         },
         other => {
-            let named = other
-                .strip_prefix("tool=")
-                .map(|name| name.split(';').next().unwrap_or(name));
-            let tool = named.and_then(|name| tools.iter().find(|tool| tool.name == name));
-            Some(call_with_filled_input(tool.or(tools.first())?))
+            let named = other.strip_prefix("tool=").unwrap_or_default();
+            let (name, members) = named.split_once(';').unwrap_or((named, ""));
+            let Some(tool) = tools.iter().find(|tool| tool.name == name) else {
+                return tools.first().map(call_with_filled_input);
+            };
+            let mut input = filled(tool);
+            for (key, value) in members.split(';').filter_map(|one| one.split_once('=')) {
+                let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+                input.insert(key.to_owned(), value);
+            }
+            Some(Call::new(tool, input))
         }
     }
 }
@@ -421,6 +427,11 @@ mod tests {
             choose("tool=lookup;x", &only, 0, "/w").unwrap().input,
             r#"{"q":"x"}"#
         );
+        let call = choose("tool=lookup;q=/a b=c;n=7", &only, 0, "/w").unwrap();
+        let input: Value = serde_json::from_str(&call.input).unwrap();
+        assert_eq!(input, serde_json::json!({"q": "/a b=c", "n": 7}));
+        let other = choose("tool=other;q=y", &only, 0, "/w").unwrap();
+        assert_eq!(other.input, r#"{"q":"x"}"#);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 mod command;
 mod killed;
+mod repetition;
+mod scene;
 mod sixty;
 mod traced;
 mod world;

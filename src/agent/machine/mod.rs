@@ -39,6 +39,7 @@ use repetition::{Repetition, Verdict};
 pub use size::{cut, estimate};
 
 use super::talk::{Answer, CallResult, Entry, Kind, ToolCall};
+use crate::guard::reminder::reminder;
 
 /// Turns after a compaction that failed, or helped nothing, before the next is tried.
 const COMPACTION_PAUSE: u32 = 5;
@@ -632,7 +633,8 @@ impl AgentRun {
             Verdict::Fine => {}
             Verdict::Tell { call, text } => {
                 if let Some(result) = results.get_mut(call) {
-                    result.text = format!("{}\n{text}", result.text);
+                    // As a reminder, so that a gateway still sees the same result.
+                    result.text.push_str(&reminder(&text));
                 }
             }
             Verdict::End(tools) => self.outcome = Some(Outcome::LoopDetected(tools)),

@@ -132,13 +132,13 @@ impl Repetition {
             Some(Action::Block) if worst.fresh => {
                 self.refused = members(past, &worst.tools, worst.period);
                 format!(
-                    "[{tools} repeated {count} times with the same outcome. The same call will not \
-                     be run again.]"
+                    "{tools} repeated {count} times with the same outcome. The same call will not \
+                     be run again."
                 )
             }
             Some(Action::Hint) if worst.fresh => format!(
-                "[This is repetition {count} of {tools} with the same outcome. Repeating it will \
-                 not help: change the input, use another tool, or say what is missing.]"
+                "This is repetition {count} of {tools} with the same outcome. Repeating it will \
+                 not help: change the input, use another tool, or say what is missing."
             ),
             _ => return Verdict::Fine,
         };

@@ -3,16 +3,17 @@
 use std::borrow::Cow;
 
 use super::{READ_HEAD, READ_TAIL, number};
+use crate::guard::reminder::own;
 use crate::provider::json::{Walker, inside};
 
 /// Blocks of a result whose texts are looked at.
 const BLOCKS: usize = 8;
 
-/// The text of a content, still escaped: of a string its inside, of a list of blocks the texts of
+/// The text of a content, still escaped: of a string its inside without a reminder, of a list of blocks the texts of
 /// the first few, each cut in its middle.
 pub(super) fn text(raw: &[u8]) -> Cow<'_, [u8]> {
     if raw.first() != Some(&b'[') {
-        return Cow::Borrowed(inside(raw));
+        return Cow::Borrowed(own(inside(raw)));
     }
     let mut all = Vec::new();
     // What was gathered before a fault is as good as it gets.

@@ -86,6 +86,25 @@ fn d01_texts_beside_results_are_the_users_unless_wrapped_or_repeated() {
 }
 
 #[test]
+fn d01_words_of_a_harness_behind_a_result_do_not_make_it_another_one() {
+    let nag = |words: &str| format!(r"\n<system-reminder>{words}</system-reminder>");
+    let failed = |text: &str| format!("> read_file {{\"path\":\"/nope\"}}\n! {text}\n");
+    let told = |last: &str| {
+        let third = failed(&format!("{last}{}", nag("the third time")));
+        short(&format!("user: go\n{NOPE}{NOPE}{third}{NOPE}"))
+    };
+    assert_eq!(told("ENOENT: /nope"), one(Detector::SameCall, 4, false));
+    assert_eq!(told("EACCES: /nope"), []);
+    // What is not at the end may be the tool's.
+    assert_eq!(told(&format!("ENOENT: /nope{} and more", nag("x"))), []);
+
+    let polled = |words: &str| format!("> read_output {{}}\n= exited (code 0){words}\n");
+    let polls = ["", &nag("again"), "", &nag("and again"), ""].map(polled);
+    let found = short(&format!("user: go\n{}", polls.concat()));
+    assert_eq!(found, one(Detector::NoProgress, 5, true));
+}
+
+#[test]
 fn d01_only_what_is_new_ends_a_row_of_failures() {
     for (between, goes_on) in [
         ("> list {\"path\":\"/\"}\n= a b c\n", false),
