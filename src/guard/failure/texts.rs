@@ -9,8 +9,8 @@ use crate::provider::json::{Walker, inside};
 /// Blocks of a result whose texts are looked at.
 const BLOCKS: usize = 8;
 
-/// The text of a content, still escaped: of a string its inside without a reminder, of a list of blocks the texts of
-/// the first few, each cut in its middle.
+/// The text of a content, still escaped: of a string its inside without a reminder, of a list of
+/// blocks the texts of the first few, each cut in its middle.
 pub(super) fn text(raw: &[u8]) -> Cow<'_, [u8]> {
     if raw.first() != Some(&b'[') {
         return Cow::Borrowed(own(inside(raw)));
