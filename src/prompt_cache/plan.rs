@@ -23,7 +23,7 @@ use crate::provider::view::{Block, BlockKind, History, RequestView, Ttl, Unmarka
 use crate::provider::wire::Wire;
 use crate::usage::Rates;
 use spots::spots;
-use worth::{Mark, Worth};
+use worth::{Anchor, Mark, Worth};
 
 /// Breakpoints that one request may carry.
 pub const MAX_MARKERS: usize = 4;
@@ -204,47 +204,51 @@ pub fn plan(situation: &Situation) -> Plan {
     plan
 }
 
+/// A marker that is or could be in a set.
+struct Member {
+    mark: Mark,
+    anchor: Option<Anchor>,
+    /// What it is among the candidates; 0 for what is there already.
+    bit: u32,
+}
+
 /// The set of candidates that is worth most beside what is there already, in provider order.
 fn best(worth: &Worth, fixed: &[Mark], candidates: &[Mark], free: usize) -> Vec<Mark> {
-    let mut best: (u32, f64) = (0, 0.0);
-    let fixed_anchors: Vec<_> = fixed
-        .iter()
-        .filter_map(|mark| worth.anchor(*mark))
+    let member = |mark: &Mark, bit| Member {
+        mark: *mark,
+        anchor: worth.anchor(*mark),
+        bit,
+    };
+    let bits = candidates.iter().zip((0..u32::BITS).map(|at| 1 << at));
+    let fixed = fixed.iter().map(|mark| member(mark, 0));
+    let mut all: Vec<Member> = fixed
+        .chain(bits.map(|(mark, bit)| member(mark, bit)))
         .collect();
-    let before = worth.of(&fixed_anchors);
-    let weighed: Vec<_> = candidates.iter().map(|mark| worth.anchor(*mark)).collect();
-    let mut anchors = Vec::with_capacity(2 * MAX_MARKERS);
-    let mut marks: Vec<Mark> = Vec::with_capacity(2 * MAX_MARKERS);
+    all.sort_by_key(|one| one.mark.0);
+    let of = |set: u32| {
+        all.iter()
+            .filter(move |one| one.bit == 0 || one.bit & set != 0)
+    };
+
+    let mut anchors: Vec<Anchor> = of(0).filter_map(|one| one.anchor).collect();
+    let before = worth.of(&anchors);
+    let mut best: (u32, f64) = (0, 0.0);
     for set in 1_u32..1 << candidates.len() {
-        if set.count_ones() as usize > free {
-            continue;
-        }
-        marks.clear();
-        marks.extend(fixed);
-        marks.extend(chosen(set, candidates));
-        marks.sort_unstable_by_key(|(at, _)| *at);
-        if !in_order(marks.iter().map(|(_, ttl)| Some(*ttl))) {
+        if set.count_ones() as usize > free || !in_order(of(set).map(|one| Some(one.mark.1))) {
             continue;
         }
         anchors.clear();
-        anchors.extend(&fixed_anchors);
-        anchors.extend(chosen(set, &weighed).flatten());
-        anchors.sort_unstable_by_key(|anchor| anchor.at);
+        anchors.extend(of(set).filter_map(|one| one.anchor));
         let value = worth.of(&anchors);
         let total = value.real + value.spare - before.real - before.spare;
         if value.real > before.real - worth.nothing() && total > best.1 {
             best = (set, total);
         }
     }
-    let mut best: Vec<Mark> = chosen(best.0, candidates).collect();
-    best.sort_unstable_by_key(|(at, _)| *at);
-    best
-}
-
-/// The members of a set, whose bits are indexes.
-fn chosen<T: Copy>(set: u32, of: &[T]) -> impl Iterator<Item = T> {
-    let numbered = of.iter().enumerate();
-    numbered.filter_map(move |(bit, one)| ((set >> bit) & 1 == 1).then_some(*one))
+    of(best.0)
+        .filter(|one| one.bit != 0)
+        .map(|one| one.mark)
+        .collect()
 }
 
 /// Writes a choice down as edits.

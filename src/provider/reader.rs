@@ -378,6 +378,12 @@ impl Body {
     }
 
     fn parse(&self, progress: &mut dyn Progress) -> Parsed {
+        let success = is_success(self.status);
+        // Mostly it is an answer and tells of no error: then it is read once.
+        let plain = success && memchr::memmem::find(&self.bytes, b"\"error\"").is_none();
+        if plain && progress.body(&self.bytes) {
+            return Parsed::Whole;
+        }
         let envelope: ErrorEnvelope<'_> = match serde_json::from_slice(&self.bytes) {
             Ok(envelope) => envelope,
             Err(error) if error.is_eof() => return Parsed::Cut,
@@ -386,18 +392,18 @@ impl Body {
         let kind = kind_of_status(self.status);
         progress.answer().error = match (envelope.error, envelope.message) {
             (Some(error), _) => Some(error_of(error, kind)),
-            (None, Some(message)) if !is_success(self.status) => Some(ApiError {
+            (None, Some(message)) if !success => Some(ApiError {
                 kind: kind.into(),
                 message: message_text(message),
             }),
             _ => None,
         };
-        if !is_success(self.status) {
+        if !success {
             return Parsed::Whole;
         }
         // An answer that failed may be one all the same, with an id and a usage.
         let failed = progress.answer().error.is_some();
-        if progress.body(&self.bytes) || failed {
+        if (!plain && progress.body(&self.bytes)) || failed {
             Parsed::Whole
         } else {
             Parsed::Not
