@@ -568,9 +568,7 @@ impl AgentRun {
     fn keep(&mut self, answer: &Answer, bill: &Bill) -> bool {
         let mut answer = answer.clone();
         // No assembler leaves an empty text, but a journal may come from anywhere.
-        answer
-            .blocks
-            .retain(|block| !matches!(&block.kind, Kind::Text(text) if text.trim().is_empty()));
+        answer.blocks.retain(|block| !block.kind.is_blank());
         if answer.blocks.is_empty() {
             return false;
         }

@@ -1,11 +1,15 @@
-//! What the formats of OpenAI have in common: the cache key, results, and what is sent to some models
-//! only.
+//! What the formats of OpenAI have in common: the order of a conversation, how tools, calls and
+//! results are written, the cache key, and what is sent to some models only.
+
+use std::borrow::Cow;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::members::quote;
-use crate::agent::machine::Setup;
-use crate::agent::talk::CallResult;
+use super::foreign::{self, Ids};
+use super::members::{object, quote, said};
+use super::{Ask, Format};
+use crate::agent::machine::{Setup, ToolSpec};
+use crate::agent::talk::{Answer, CallResult, Entry, ToolCall};
 use crate::provider::openai::{caching, models};
 
 /// Longest `prompt_cache_key` that is accepted.
@@ -37,19 +41,50 @@ impl Family {
     }
 }
 
-/// The `prompt_cache_key` of an agent: requests of one key meet one cache.
-pub fn cache_key(setup: &Setup) -> String {
-    let key = format!("{}/{}", setup.run, setup.agent);
-    if key.len() <= MAX_KEY {
-        return key;
+/// The elements of a conversation, as a format writes them.
+pub trait Elements: Format {
+    /// A result; id and output are JSON.
+    fn result(id: &str, output: &str) -> String;
+
+    /// A text of the user.
+    fn user(text: &str) -> String;
+
+    /// An answer of this model, with all that came.
+    fn as_it_came(answer: &Answer, out: &mut Vec<String>);
+
+    /// An answer of another model, or of another format: its texts and its calls.
+    fn anew(answer: &Answer, ids: &Ids, out: &mut Vec<String>);
+}
+
+/// Adds the conversation; what goes on gives the same elements and further ones.
+pub fn conversation<F: Elements>(format: &F, ask: &Ask<'_>, out: &mut Vec<String>) {
+    let mut ids = Ids::default();
+    for (at, entry) in ask.entries.iter().enumerate() {
+        match entry {
+            Entry::User { results, texts } => {
+                out.extend(results.iter().map(|result| {
+                    let id = quote(ids.of(&result.call));
+                    F::result(&id, &output(result))
+                }));
+                let said = texts.iter().filter(|text| !text.trim().is_empty());
+                out.extend(said.map(|text| F::user(text)));
+            }
+            Entry::Assistant(answer) => {
+                let own = answer.wire == format.wire() && answer.model == ask.setup.model;
+                ids.take(at, answer, own);
+                if own {
+                    F::as_it_came(answer, out);
+                } else {
+                    F::anew(answer, &ids, out);
+                }
+            }
+        }
     }
-    let hash = xxh3_64(key.as_bytes());
-    let room = MAX_KEY - 17;
-    format!("{}-{hash:016x}", crate::text::prefix(&key, room))
+    out.extend(ask.aside.map(F::user));
 }
 
 /// A result as text: these formats have no mark for a failure.
-pub fn output(result: &CallResult) -> String {
+fn output(result: &CallResult) -> String {
     if result.is_error {
         quote(&format!("Error: {}", result.text))
     } else {
@@ -57,10 +92,43 @@ pub fn output(result: &CallResult) -> String {
     }
 }
 
-/// The credential.
-pub fn headers(key: &str) -> Vec<(&'static str, String)> {
-    match key {
-        "" => Vec::new(),
-        key => vec![("authorization", format!("Bearer {key}"))],
+/// The members that declare a tool.
+pub fn function(tool: &ToolSpec) -> String {
+    format!(
+        "\"name\":{},\"description\":{},\"parameters\":{}",
+        quote(&tool.name),
+        quote(&tool.description),
+        tool.schema
+    )
+}
+
+/// The members that tell what was called, and with what.
+pub fn called(call: &ToolCall) -> String {
+    format!(
+        "\"name\":{},\"arguments\":{}",
+        quote(&foreign::name(&call.name)),
+        quote(&object(&call.input))
+    )
+}
+
+/// What the arguments of a call say. They are a text; some servers give an object in its place.
+pub fn arguments(json: &str) -> Cow<'_, str> {
+    said(json).unwrap_or(Cow::Borrowed(json))
+}
+
+/// The input of a call from its arguments, all of them: none is an empty object.
+pub fn input(arguments: &str) -> String {
+    let blank = arguments.trim().is_empty();
+    if blank { "{}" } else { arguments }.to_owned()
+}
+
+/// The `prompt_cache_key` of an agent as JSON: requests of one key meet one cache.
+pub fn cache_key(setup: &Setup) -> String {
+    let key = format!("{}/{}", setup.run, setup.agent);
+    if key.len() <= MAX_KEY {
+        return quote(&key);
     }
+    let hash = xxh3_64(key.as_bytes());
+    let room = MAX_KEY - 17;
+    quote(&format!("{}-{hash:016x}", crate::text::prefix(&key, room)))
 }
