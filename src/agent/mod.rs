@@ -68,6 +68,7 @@
 //! it, and `crew.spawning` gives the agent others to hand work to.
 
 pub mod budget;
+mod causes;
 pub mod crew;
 pub mod driver;
 pub mod journal;

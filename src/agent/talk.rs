@@ -36,6 +36,14 @@ pub enum Kind {
     Other,
 }
 
+impl Kind {
+    /// It is a text that says nothing. Providers refuse such.
+    #[must_use]
+    pub fn is_blank(&self) -> bool {
+        matches!(self, Self::Text(text) if text.trim().is_empty())
+    }
+}
+
 /// A block of an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {

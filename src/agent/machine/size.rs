@@ -1,5 +1,6 @@
 //! How large a conversation is, and where it may be cut.
 
+use super::AgentRun;
 use crate::agent::talk::{Answer, Entry};
 
 /// Bytes of JSON a token, for what no usage has told yet. Low for prose, right for code and
@@ -8,6 +9,24 @@ const BYTES_A_TOKEN: u64 = 3;
 
 /// Share of the size at which it is compacted that the kept end may have, in percent.
 const KEPT_PERCENT: u64 = 25;
+
+impl AgentRun {
+    /// Tokens of the conversation as it stands: what the provider counted last, and an estimate of
+    /// what is new.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        let new = self.entries.get(self.sized..).unwrap_or_default();
+        let new: u64 = new.iter().map(estimate).sum();
+        match self.size {
+            Some(known) => known.saturating_add(new),
+            None => {
+                let tools = self.setup.tools.iter();
+                let bytes: usize = tools.map(|t| t.description.len() + t.schema.len()).sum();
+                (bytes + self.setup.system.len()) as u64 / 4 + new
+            }
+        }
+    }
+}
 
 /// Estimated tokens of an entry.
 #[must_use]

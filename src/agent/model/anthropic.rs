@@ -9,10 +9,11 @@ mod assemble;
 
 use std::collections::HashSet;
 
+use super::body::Body;
 use super::foreign::{self, Ids};
 use super::members::{object, quote};
-use super::{Ask, Assemble, Format, NO_TEXT};
-use crate::agent::machine::Setup;
+use super::{Ask, Assemble, Format, NO_TEXT, bearer};
+use crate::agent::machine::ToolSpec;
 use crate::agent::talk::{Answer, CallResult, Entry, Kind, ToolCall};
 use crate::provider::wire::Wire;
 
@@ -38,41 +39,32 @@ impl Format for Messages {
     }
 
     fn headers(&self, key: &str) -> Vec<(&'static str, String)> {
-        let mut headers = vec![("anthropic-version", VERSION.to_owned())];
-        if !key.is_empty() {
-            headers.push(("authorization", format!("Bearer {key}")));
-        }
-        headers
+        let version = ("anthropic-version", VERSION.to_owned());
+        std::iter::once(version).chain(bearer(key)).collect()
     }
 
     fn request(&self, ask: &Ask<'_>) -> Vec<u8> {
         let setup = ask.setup;
-        let mut out = String::with_capacity(4096);
-        out.push_str("{\"model\":");
-        out.push_str(&quote(&setup.model));
-        out.push_str(&format!(
-            ",\"max_tokens\":{},\"stream\":true",
-            ask.max_tokens
-        ));
+        let mut body = Body::of(setup);
+        body.member("max_tokens", ask.max_tokens);
+        body.member("stream", true);
         if let Some(effort) = &setup.effort {
-            out.push_str(&format!(
-                ",\"output_config\":{{\"effort\":{}}}",
-                quote(effort)
-            ));
+            body.member("output_config", format!("{{\"effort\":{}}}", quote(effort)));
         }
         // Without a system prompt the last tool is the end of what never changes.
         let system = !setup.system.trim().is_empty();
-        tools(&mut out, setup, !system);
-        if system {
-            out.push_str(",\"system\":[{\"type\":\"text\",\"text\":");
-            out.push_str(&quote(&setup.system));
-            out.push_str(MARKER);
-            out.push_str("}]");
+        let mut tools: Vec<String> = setup.tools.iter().map(declaration).collect();
+        if !system {
+            mark(&mut tools);
         }
-        out.push_str(",\"messages\":[");
-        messages(&mut out, ask);
-        out.push_str("]}");
-        out.into_bytes()
+        body.tools(&tools);
+        if system {
+            let mut system = [text_block(&setup.system)];
+            mark(&mut system);
+            body.list("system", &system);
+        }
+        body.list("messages", &messages(ask));
+        body.end()
     }
 
     fn assembler(&self, model: &str) -> Box<dyn Assemble> {
@@ -80,60 +72,53 @@ impl Format for Messages {
     }
 }
 
-fn tools(out: &mut String, setup: &Setup, marked: bool) {
-    if setup.tools.is_empty() {
-        return;
+/// Sets a breakpoint behind the last of these.
+fn mark(blocks: &mut [String]) {
+    if let Some(last) = blocks.last_mut() {
+        last.insert_str(last.len() - 1, MARKER);
     }
-    out.push_str(",\"tools\":[");
-    for (at, tool) in setup.tools.iter().enumerate() {
-        if at > 0 {
-            out.push(',');
-        }
-        out.push_str(&format!(
-            "{{\"name\":{},\"description\":{},\"input_schema\":{}",
-            quote(&tool.name),
-            quote(&tool.description),
-            tool.schema
-        ));
-        if marked && at + 1 == setup.tools.len() {
-            out.push_str(MARKER);
-        }
-        out.push('}');
-    }
-    out.push(']');
 }
 
-fn messages(out: &mut String, ask: &Ask<'_>) {
+fn declaration(tool: &ToolSpec) -> String {
+    format!(
+        "{{\"name\":{},\"description\":{},\"input_schema\":{}}}",
+        quote(&tool.name),
+        quote(&tool.description),
+        tool.schema
+    )
+}
+
+fn messages(ask: &Ask<'_>) -> Vec<String> {
     let entries = ask.entries;
     let marked = marked(entries);
+    let aside = ask.aside.map(text_block);
+    let mut out = Vec::with_capacity(entries.len() + 1);
     let mut ids = Ids::default();
     for (at, entry) in entries.iter().enumerate() {
-        if at > 0 {
-            out.push(',');
-        }
-        match entry {
+        out.push(match entry {
             Entry::User { results, texts } => {
-                out.push_str("{\"role\":\"user\",\"content\":[");
-                user(out, results, texts, &ids, marked.contains(&at));
-                if let (true, Some(aside)) = (at + 1 == entries.len(), ask.aside) {
-                    out.push(',');
-                    out.push_str(&text_block(aside));
+                let mut blocks = user(results, texts, &ids, marked.contains(&at));
+                if at + 1 == entries.len() {
+                    blocks.extend(aside.clone());
                 }
+                message("user", &blocks)
             }
             Entry::Assistant(answer) => {
                 ids.take(at, answer, answer.wire == Wire::Messages);
-                out.push_str("{\"role\":\"assistant\",\"content\":[");
-                assistant(out, answer, &ids, &ask.setup.model);
+                message("assistant", &assistant(answer, &ids, &ask.setup.model))
             }
-        }
-        out.push_str("]}");
+        });
     }
     // Behind an answer, what is said for one request is a turn of its own.
-    if let (Some(Entry::Assistant(_)), Some(aside)) = (entries.last(), ask.aside) {
-        out.push_str(",{\"role\":\"user\",\"content\":[");
-        out.push_str(&text_block(aside));
-        out.push_str("]}");
+    if let (Some(Entry::Assistant(_)), Some(aside)) = (entries.last(), aside) {
+        out.push(message("user", &[aside]));
     }
+    out
+}
+
+fn message(role: &str, blocks: &[String]) -> String {
+    let blocks = blocks.join(",");
+    format!("{{\"role\":\"{role}\",\"content\":[{blocks}]}}")
 }
 
 /// The turns of the user at whose end a breakpoint stands: the newest, and the one before it where
@@ -157,7 +142,7 @@ fn marked(entries: &[Entry]) -> HashSet<usize> {
     newest.into_iter().chain(before.filter(|_| far)).collect()
 }
 
-fn user(out: &mut String, results: &[CallResult], texts: &[String], ids: &Ids, marked: bool) {
+fn user(results: &[CallResult], texts: &[String], ids: &Ids, marked: bool) -> Vec<String> {
     let mut blocks: Vec<String> = results
         .iter()
         .map(|result| tool_result(result, ids))
@@ -168,10 +153,10 @@ fn user(out: &mut String, results: &[CallResult], texts: &[String], ids: &Ids, m
     if blocks.is_empty() {
         blocks.push(text_block(NO_TEXT));
     }
-    if let Some(last) = blocks.last_mut().filter(|_| marked) {
-        last.insert_str(last.len() - 1, MARKER);
+    if marked {
+        mark(&mut blocks);
     }
-    out.push_str(&blocks.join(","));
+    blocks
 }
 
 fn text_block(text: &str) -> String {
@@ -194,14 +179,14 @@ fn tool_result(result: &CallResult, ids: &Ids) -> String {
 /// Its own blocks go back byte for byte. From another model of the provider reasoning is left out
 /// as a whole, since its signature is bound to the model; from another format only texts and calls
 /// are told.
-fn assistant(out: &mut String, answer: &Answer, ids: &Ids, model: &str) {
+fn assistant(answer: &Answer, ids: &Ids, model: &str) -> Vec<String> {
     let own = answer.wire == Wire::Messages;
     let same_model = own && answer.model == model;
     let mut blocks = Vec::with_capacity(answer.blocks.len());
     for block in &answer.blocks {
         blocks.push(match &block.kind {
             Kind::Thinking if !same_model => continue,
-            Kind::Text(text) if text.trim().is_empty() => continue,
+            kind if kind.is_blank() => continue,
             _ if own => block.raw.clone(),
             Kind::Text(text) => text_block(text),
             Kind::Call(call) => tool_use(call, ids),
@@ -212,7 +197,7 @@ fn assistant(out: &mut String, answer: &Answer, ids: &Ids, model: &str) {
         // Nothing of the answer can be told here, and an empty message is refused.
         blocks.push(text_block(NO_TEXT));
     }
-    out.push_str(&blocks.join(","));
+    blocks
 }
 
 fn tool_use(call: &ToolCall, ids: &Ids) -> String {

@@ -11,12 +11,13 @@
 mod assemble;
 mod grown;
 
-use super::foreign::{self, Ids};
-use super::members::{object, quote};
-use super::openai::{self, BREAKPOINT, Family};
+use super::body::Body;
+use super::foreign::Ids;
+use super::members::quote;
+use super::openai::{self, BREAKPOINT, Elements, Family};
 use super::{Ask, Assemble, Format, NO_TEXT};
-use crate::agent::machine::Setup;
-use crate::agent::talk::{Answer, Entry, Kind, ToolCall};
+use crate::agent::machine::ToolSpec;
+use crate::agent::talk::{Answer, Kind, ToolCall};
 use crate::provider::wire::Wire;
 
 /// The format.
@@ -32,10 +33,6 @@ impl Format for Chat {
         "/v1/chat/completions"
     }
 
-    fn headers(&self, key: &str) -> Vec<(&'static str, String)> {
-        openai::headers(key)
-    }
-
     fn request(&self, ask: &Ask<'_>) -> Vec<u8> {
         let setup = ask.setup;
         let family = Family::of(&setup.model);
@@ -44,24 +41,25 @@ impl Format for Chat {
         } else {
             "max_tokens"
         };
-        let mut out = String::with_capacity(4096);
-        out.push_str(&format!(
-            "{{\"model\":{},\"stream\":true,\"stream_options\":{{\"include_usage\":true}},\"{limit}\":{}",
-            quote(&setup.model),
-            ask.max_tokens
-        ));
+        let mut body = Body::of(setup);
+        body.member("stream", true);
+        body.member("stream_options", "{\"include_usage\":true}");
+        body.member(limit, ask.max_tokens);
         if let Some(effort) = &setup.effort {
-            out.push_str(&format!(",\"reasoning_effort\":{}", quote(effort)));
+            body.member("reasoning_effort", quote(effort));
         }
         if family.openai {
-            let key = openai::cache_key(setup);
-            out.push_str(&format!(",\"prompt_cache_key\":{}", quote(&key)));
+            body.member("prompt_cache_key", openai::cache_key(setup));
         }
-        tools(&mut out, setup);
-        out.push_str(",\"messages\":[");
-        out.push_str(&messages(ask, family).join(","));
-        out.push_str("]}");
-        out.into_bytes()
+        let tools: Vec<String> = setup.tools.iter().map(declaration).collect();
+        body.tools(&tools);
+        let mut messages = Vec::with_capacity(ask.entries.len() + 2);
+        if !setup.system.trim().is_empty() {
+            messages.push(system(&setup.system, family));
+        }
+        openai::conversation(self, ask, &mut messages);
+        body.list("messages", &messages);
+        body.end()
     }
 
     fn assembler(&self, model: &str) -> Box<dyn Assemble> {
@@ -69,97 +67,60 @@ impl Format for Chat {
     }
 }
 
-fn tools(out: &mut String, setup: &Setup) {
-    if setup.tools.is_empty() {
-        return;
+impl Elements for Chat {
+    fn result(id: &str, output: &str) -> String {
+        format!("{{\"role\":\"tool\",\"tool_call_id\":{id},\"content\":{output}}}")
     }
-    let tools = setup.tools.iter().map(|tool| {
+
+    fn user(text: &str) -> String {
+        format!("{{\"role\":\"user\",\"content\":{}}}", quote(text))
+    }
+
+    /// Its fragments are put together again.
+    fn as_it_came(answer: &Answer, out: &mut Vec<String>) {
+        let mut content = Vec::new();
+        let mut others = String::new();
+        let mut calls = Vec::new();
+        for block in &answer.blocks {
+            match &block.kind {
+                Kind::Call(_) => calls.push(block.raw.as_str()),
+                // Older journals may hold texts that are refused.
+                kind if kind.is_blank() => {}
+                Kind::Text(_) => content.push(inside(&block.raw)),
+                Kind::Thinking | Kind::Other => {
+                    others.push(',');
+                    others.push_str(inside(&block.raw));
+                }
+            }
+        }
+        let content = match content.as_slice() {
+            [one] => (*one).to_owned(),
+            _ => content_of(answer),
+        };
+        out.push(assistant(&content, &others, &calls.join(",")));
+    }
+
+    fn anew(answer: &Answer, ids: &Ids, out: &mut Vec<String>) {
+        let calls: Vec<String> = answer.calls().map(|call| tool_call(call, ids)).collect();
+        out.push(assistant(&content_of(answer), "", &calls.join(",")));
+    }
+}
+
+fn declaration(tool: &ToolSpec) -> String {
+    let function = openai::function(tool);
+    format!("{{\"type\":\"function\",\"function\":{{{function}}}}}")
+}
+
+/// `system` is the older word for `developer`, and the one that every server knows.
+fn system(text: &str, family: Family) -> String {
+    let text = quote(text);
+    if family.breakpoints {
         format!(
-            "{{\"type\":\"function\",\"function\":{{\"name\":{},\"description\":{},\"parameters\":{}}}}}",
-            quote(&tool.name),
-            quote(&tool.description),
-            tool.schema
+            "{{\"role\":\"system\",\"content\":[{{\"type\":\"text\",\"text\":{text}{BREAKPOINT}}}]}}"
         )
-    });
-    out.push_str(",\"tools\":[");
-    out.push_str(&tools.collect::<Vec<_>>().join(","));
-    out.push(']');
-}
-
-/// The conversation; what goes on gives the same elements and further ones.
-fn messages(ask: &Ask<'_>, family: Family) -> Vec<String> {
-    let setup = ask.setup;
-    let mut out = Vec::with_capacity(ask.entries.len() + 2);
-    if !setup.system.trim().is_empty() {
-        let text = quote(&setup.system);
-        // `system` is the older word for `developer`, and the one that every server knows.
-        out.push(if family.breakpoints {
-            format!("{{\"role\":\"system\",\"content\":[{{\"type\":\"text\",\"text\":{text}{BREAKPOINT}}}]}}")
-        } else {
-            format!("{{\"role\":\"system\",\"content\":{text}}}")
-        });
+    } else {
+        format!("{{\"role\":\"system\",\"content\":{text}}}")
     }
-    let mut ids = Ids::default();
-    for (at, entry) in ask.entries.iter().enumerate() {
-        match entry {
-            Entry::User { results, texts } => {
-                out.extend(results.iter().map(|result| {
-                    format!(
-                        "{{\"role\":\"tool\",\"tool_call_id\":{},\"content\":{}}}",
-                        quote(ids.of(&result.call)),
-                        openai::output(result)
-                    )
-                }));
-                let said = texts.iter().filter(|text| !text.trim().is_empty());
-                out.extend(said.map(|text| user(text)));
-            }
-            Entry::Assistant(answer) => {
-                let own = answer.wire == Wire::Chat && answer.model == setup.model;
-                ids.take(at, answer, own);
-                out.push(if own {
-                    as_it_came(answer)
-                } else {
-                    anew(answer, &ids)
-                });
-            }
-        }
-    }
-    out.extend(ask.aside.map(user));
-    out
-}
-
-fn user(text: &str) -> String {
-    format!("{{\"role\":\"user\",\"content\":{}}}", quote(text))
-}
-
-/// An answer of this model. Its fragments are put together again.
-fn as_it_came(answer: &Answer) -> String {
-    let mut content = Vec::new();
-    let mut others = String::new();
-    let mut calls = Vec::new();
-    for block in &answer.blocks {
-        match &block.kind {
-            Kind::Call(_) => calls.push(block.raw.as_str()),
-            // Older journals may hold texts that are refused.
-            Kind::Text(text) if text.trim().is_empty() => {}
-            Kind::Text(_) => content.push(inside(&block.raw)),
-            Kind::Thinking | Kind::Other => {
-                others.push(',');
-                others.push_str(inside(&block.raw));
-            }
-        }
-    }
-    let content = match content.as_slice() {
-        [one] => (*one).to_owned(),
-        _ => content_of(answer),
-    };
-    assistant(&content, &others, &calls.join(","))
-}
-
-/// An answer of another model, or of another format: its texts and its calls.
-fn anew(answer: &Answer, ids: &Ids) -> String {
-    let calls: Vec<String> = answer.calls().map(|call| tool_call(call, ids)).collect();
-    assistant(&content_of(answer), "", &calls.join(","))
 }
 
 fn assistant(content: &str, others: &str, calls: &str) -> String {
@@ -192,9 +153,8 @@ fn inside(fragment: &str) -> &str {
 
 fn tool_call(call: &ToolCall, ids: &Ids) -> String {
     format!(
-        "{{\"id\":{},\"type\":\"function\",\"function\":{{\"name\":{},\"arguments\":{}}}}}",
+        "{{\"id\":{},\"type\":\"function\",\"function\":{{{}}}}}",
         quote(ids.of(&call.id)),
-        quote(&foreign::name(&call.name)),
-        quote(&object(&call.input))
+        openai::called(call)
     )
 }

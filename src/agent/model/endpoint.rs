@@ -19,6 +19,7 @@ pub use address::address;
 pub use failure::Failure;
 
 use super::{Assemble, Broken, Format, Piece, Whole, format_of};
+use crate::agent::causes::with_causes;
 use crate::agent::machine::Bill;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -177,7 +178,7 @@ impl Endpoint {
         let answer = match answer {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
-                let why = causes(&error);
+                let why = with_causes(&error);
                 return Err(again(format!("{} cannot be reached: {why}", self.base)));
             }
             Err(_) => return Err(again(self.silent())),
@@ -265,7 +266,7 @@ impl Endpoint {
             let frame = match frame {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(None) => return Ok(()),
-                Ok(Some(Err(error))) => return Err(Cut::Connection(causes(&error))),
+                Ok(Some(Err(error))) => return Err(Cut::Connection(with_causes(&error))),
                 Err(_) => return Err(Cut::Silent),
             };
             let Ok(bytes) = frame.into_data() else {
@@ -435,15 +436,4 @@ fn undo(headers: &HeaderMap) -> Option<Undo> {
     let encodings = headers.get_all(CONTENT_ENCODING).iter();
     let encodings: Vec<&str> = encodings.filter_map(|value| value.to_str().ok()).collect();
     Undo::new(&encodings.join(","), MAX_BODY as u64)
-}
-
-/// An error with all that it stems from.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        words.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    words
 }

@@ -1,10 +1,12 @@
-//! What the assemblers of all formats have in common: how an answer in the making can go wrong.
+//! What the assemblers of all formats have in common: what an event says, and how an answer in the
+//! making can go wrong.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Broken;
-use super::members::said;
+use super::members::{is_json, said};
+use crate::agent::machine::Stop;
 use crate::sse::Event;
 
 /// Most blocks of an answer.
@@ -49,8 +51,23 @@ impl Fate {
         }
     }
 
+    /// An error has come, as JSON.
+    pub fn reported(&mut self, json: &str) {
+        self.broken(reported(json));
+    }
+
+    /// An event, with its JSON. `None` for one that says nothing, that cannot be read, or that comes
+    /// when nothing changes anything any more.
+    pub fn event<'a, T: Deserialize<'a>>(&mut self, event: &Event<'a>) -> Option<(&'a str, T)> {
+        if self.is_sealed() {
+            return None;
+        }
+        let json = self.json(event)?;
+        Some((json, self.read(json)?))
+    }
+
     /// The JSON of an event; nothing for the events of some servers that say nothing.
-    pub fn json<'a>(&mut self, event: &Event<'a>) -> Option<&'a str> {
+    fn json<'a>(&mut self, event: &Event<'a>) -> Option<&'a str> {
         if event.after_gap {
             self.unusable("an event was too large");
             return None;
@@ -89,9 +106,14 @@ impl Fate {
     }
 }
 
+/// Whether the output limit has cut a call: it has, where its input is not whole.
+pub fn is_cut(stop: &Stop, input: &str) -> bool {
+    *stop == Stop::MaxTokens && !is_json(input)
+}
+
 /// An error as it stands in a body or an event. Its kind is its `type`, and its `code` where that
 /// says more: both are words that a program goes by.
-pub fn reported(json: &str) -> Broken {
+fn reported(json: &str) -> Broken {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Error<'a> {

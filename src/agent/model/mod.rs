@@ -17,6 +17,7 @@
 //! ([`Format::drops`] counts what is dropped).
 
 mod anthropic;
+mod body;
 mod chat;
 mod endpoint;
 mod fate;
@@ -129,7 +130,9 @@ pub trait Format: Send + Sync {
 
     /// The headers of a request beside those that all formats have; `key` is the credential, empty
     /// for servers that want none.
-    fn headers(&self, key: &str) -> Vec<(&'static str, String)>;
+    fn headers(&self, key: &str) -> Vec<(&'static str, String)> {
+        bearer(key).into_iter().collect()
+    }
 
     /// Puts an answer of this model together.
     fn assembler(&self, model: &str) -> Box<dyn Assemble>;
@@ -147,6 +150,11 @@ pub trait Format: Send + Sync {
         });
         answers.sum()
     }
+}
+
+/// The header of a credential.
+fn bearer(key: &str) -> Option<(&'static str, String)> {
+    (!key.is_empty()).then(|| ("authorization", format!("Bearer {key}")))
 }
 
 /// The format of a word.

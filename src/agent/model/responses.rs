@@ -7,12 +7,13 @@
 
 mod assemble;
 
-use super::foreign::{self, Ids};
-use super::members::{object, quote};
-use super::openai::{self, BREAKPOINT, Family};
+use super::body::Body;
+use super::foreign::Ids;
+use super::members::quote;
+use super::openai::{self, BREAKPOINT, Elements, Family};
 use super::{Ask, Assemble, Format, NO_TEXT};
-use crate::agent::machine::Setup;
-use crate::agent::talk::{Answer, Entry, Kind, ToolCall};
+use crate::agent::machine::ToolSpec;
+use crate::agent::talk::{Answer, Kind, ToolCall};
 use crate::provider::wire::Wire;
 
 /// Smallest output limit that is accepted.
@@ -31,42 +32,34 @@ impl Format for Responses {
         "/v1/responses"
     }
 
-    fn headers(&self, key: &str) -> Vec<(&'static str, String)> {
-        openai::headers(key)
-    }
-
     fn request(&self, ask: &Ask<'_>) -> Vec<u8> {
         let setup = ask.setup;
         let family = Family::of(&setup.model);
-        let mut out = String::with_capacity(4096);
-        out.push_str(&format!(
-            "{{\"model\":{},\"stream\":true,\"store\":false,\"max_output_tokens\":{}",
-            quote(&setup.model),
-            ask.max_tokens.max(MIN_OUTPUT)
-        ));
+        let mut body = Body::of(setup);
+        body.member("stream", true);
+        body.member("store", false);
+        body.member("max_output_tokens", ask.max_tokens.max(MIN_OUTPUT));
         if family.may_reason {
-            out.push_str(",\"include\":[\"reasoning.encrypted_content\"]");
+            body.member("include", "[\"reasoning.encrypted_content\"]");
         }
         if let Some(effort) = &setup.effort {
-            out.push_str(&format!(",\"reasoning\":{{\"effort\":{}}}", quote(effort)));
+            body.member("reasoning", format!("{{\"effort\":{}}}", quote(effort)));
         }
         if family.openai {
-            let key = openai::cache_key(setup);
-            out.push_str(&format!(",\"prompt_cache_key\":{}", quote(&key)));
+            body.member("prompt_cache_key", openai::cache_key(setup));
         }
-        tools(&mut out, setup);
+        let tools: Vec<String> = setup.tools.iter().map(declaration).collect();
+        body.tools(&tools);
         let system = Some(&setup.system).filter(|system| !system.trim().is_empty());
         // Instructions cannot carry a breakpoint; as a message they can.
         if let Some(system) = system.filter(|_| !family.breakpoints) {
-            out.push_str(&format!(",\"instructions\":{}", quote(system)));
+            body.member("instructions", quote(system));
         }
         let system = system.filter(|_| family.breakpoints);
         let mut items: Vec<String> = system.into_iter().map(|text| developer(text)).collect();
-        input(ask, &mut items);
-        out.push_str(",\"input\":[");
-        out.push_str(&items.join(","));
-        out.push_str("]}");
-        out.into_bytes()
+        openai::conversation(self, ask, &mut items);
+        body.list("input", &items);
+        body.end()
     }
 
     fn assembler(&self, model: &str) -> Box<dyn Assemble> {
@@ -74,58 +67,40 @@ impl Format for Responses {
     }
 }
 
-fn tools(out: &mut String, setup: &Setup) {
-    if setup.tools.is_empty() {
-        return;
+impl Elements for Responses {
+    fn result(id: &str, output: &str) -> String {
+        format!("{{\"type\":\"function_call_output\",\"call_id\":{id},\"output\":{output}}}")
     }
-    let tools = setup.tools.iter().map(|tool| {
-        // Strict is the default here, and refuses schemas with optional members.
-        format!(
-            "{{\"type\":\"function\",\"name\":{},\"description\":{},\"parameters\":{},\"strict\":false}}",
-            quote(&tool.name),
-            quote(&tool.description),
-            tool.schema
-        )
-    });
-    out.push_str(",\"tools\":[");
-    out.push_str(&tools.collect::<Vec<_>>().join(","));
-    out.push(']');
-}
 
-/// The conversation; what goes on gives the same items and further ones.
-fn input(ask: &Ask<'_>, out: &mut Vec<String>) {
-    let mut ids = Ids::default();
-    for (at, entry) in ask.entries.iter().enumerate() {
-        match entry {
-            Entry::User { results, texts } => {
-                out.extend(results.iter().map(|result| {
-                    format!(
-                        "{{\"type\":\"function_call_output\",\"call_id\":{},\"output\":{}}}",
-                        quote(ids.of(&result.call)),
-                        openai::output(result)
-                    )
-                }));
-                let said = texts.iter().filter(|text| !text.trim().is_empty());
-                out.extend(said.map(|text| message("user", "input_text", text, "")));
-            }
-            Entry::Assistant(answer) => {
-                let own = answer.wire == Wire::Responses && answer.model == ask.setup.model;
-                ids.take(at, answer, own);
-                if own {
-                    let blank =
-                        |kind: &Kind| matches!(kind, Kind::Text(text) if text.trim().is_empty());
-                    let blocks = answer.blocks.iter().filter(|block| !blank(&block.kind));
-                    out.extend(blocks.map(|block| block.raw.clone()));
-                } else {
-                    anew(answer, &ids, out);
-                }
+    fn user(text: &str) -> String {
+        message("user", "input_text", text, "")
+    }
+
+    fn as_it_came(answer: &Answer, out: &mut Vec<String>) {
+        let blocks = answer.blocks.iter().filter(|block| !block.kind.is_blank());
+        out.extend(blocks.map(|block| block.raw.clone()));
+    }
+
+    fn anew(answer: &Answer, ids: &Ids, out: &mut Vec<String>) {
+        let before = out.len();
+        for block in &answer.blocks {
+            match &block.kind {
+                kind if kind.is_blank() => {}
+                Kind::Text(text) => out.push(message("assistant", "output_text", text, "")),
+                Kind::Call(call) => out.push(function_call(call, ids)),
+                Kind::Thinking | Kind::Other => {}
             }
         }
+        if out.len() == before {
+            out.push(message("assistant", "output_text", NO_TEXT, ""));
+        }
     }
-    out.extend(
-        ask.aside
-            .map(|text| message("user", "input_text", text, "")),
-    );
+}
+
+/// Strict is the default here, and refuses schemas with optional members.
+fn declaration(tool: &ToolSpec) -> String {
+    let function = openai::function(tool);
+    format!("{{\"type\":\"function\",{function},\"strict\":false}}")
 }
 
 fn developer(text: &str) -> String {
@@ -139,27 +114,10 @@ fn message(role: &str, part: &str, text: &str, more: &str) -> String {
     )
 }
 
-/// An answer of another model, or of another format: its texts and its calls.
-fn anew(answer: &Answer, ids: &Ids, out: &mut Vec<String>) {
-    let before = out.len();
-    for block in &answer.blocks {
-        match &block.kind {
-            Kind::Text(text) if text.trim().is_empty() => {}
-            Kind::Text(text) => out.push(message("assistant", "output_text", text, "")),
-            Kind::Call(call) => out.push(function_call(call, ids)),
-            Kind::Thinking | Kind::Other => {}
-        }
-    }
-    if out.len() == before {
-        out.push(message("assistant", "output_text", NO_TEXT, ""));
-    }
-}
-
 fn function_call(call: &ToolCall, ids: &Ids) -> String {
     format!(
-        "{{\"type\":\"function_call\",\"call_id\":{},\"name\":{},\"arguments\":{}}}",
+        "{{\"type\":\"function_call\",\"call_id\":{},{}}}",
         quote(ids.of(&call.id)),
-        quote(&foreign::name(&call.name)),
-        quote(&object(&call.input))
+        openai::called(call)
     )
 }

@@ -5,6 +5,7 @@ pub mod assembled;
 pub mod caching;
 pub mod diagnosis;
 pub mod error;
+pub mod models;
 pub mod request;
 pub mod socket;
 pub(super) mod stream;

@@ -7,8 +7,8 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::super::fate::{Fate, MAX_BLOCKS, reported};
-use super::super::members::{Members, is_json, object, quote, said};
+use super::super::fate::{Fate, MAX_BLOCKS, is_cut};
+use super::super::members::{Members, object, quote, said};
 use super::super::{Assemble, Broken, Piece, Whole, unmixed};
 use crate::agent::machine::Stop;
 use crate::agent::talk::{Answer, Block, Kind, ToolCall};
@@ -242,14 +242,7 @@ impl Open {
 
 impl Assemble for Making {
     fn event(&mut self, event: Event<'_>, pieces: &mut Vec<Piece>) {
-        if self.fate.is_sealed() {
-            return;
-        }
-        let Some(any) = self
-            .fate
-            .json(&event)
-            .and_then(|json| self.fate.read::<Any<'_>>(json))
-        else {
+        let Some((_, any)) = self.fate.event::<Any<'_>>(&event) else {
             return;
         };
         let kind = any
@@ -280,7 +273,7 @@ impl Assemble for Making {
             ("message_stop", ..) => self.fate.end(),
             ("error" | "", ..) => {
                 if let Some(error) = any.error {
-                    self.fate.broken(reported(error.get()));
+                    self.fate.reported(error.get());
                 }
             }
             _ => {}
@@ -321,7 +314,7 @@ impl Assemble for Making {
             let block = open.block();
             if let Kind::Call(call) = &block.kind {
                 // A limit may leave a call whose block was closed all the same.
-                let cut = !open.closed || stop == Stop::MaxTokens && !is_json(&call.input);
+                let cut = !open.closed || is_cut(&stop, &call.input);
                 if cut && matches!(stop, Stop::EndTurn | Stop::ToolUse | Stop::Pause) {
                     return Err(Broken::Unusable("a call without its end"));
                 }
@@ -330,8 +323,7 @@ impl Assemble for Making {
                     continue;
                 }
             }
-            let empty = matches!(&block.kind, Kind::Text(text) if text.trim().is_empty());
-            if !empty {
+            if !block.kind.is_blank() {
                 blocks.push(block);
             }
         }

@@ -8,8 +8,9 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::super::fate::{Fate, MAX_BLOCKS, reported};
-use super::super::members::{Members, is_json, object, quote, said};
+use super::super::fate::{Fate, MAX_BLOCKS, is_cut};
+use super::super::members::{Members, object, quote, said};
+use super::super::openai::{arguments, input};
 use super::super::{Assemble, Broken, Piece, Whole, unmixed};
 use super::grown::Grown;
 use crate::agent::machine::Stop;
@@ -199,8 +200,7 @@ impl Making {
         }
         let input = function.get("arguments").or_else(|| function.get("input"));
         if let Some(input) = input.filter(|input| *input != "null") {
-            // Some servers give an object where a string belongs.
-            open.input.push_str(&said(input).unwrap_or(input.into()));
+            open.input.push_str(&arguments(input));
         }
     }
 
@@ -255,24 +255,19 @@ impl Making {
         let named = event.name == Some(b"error".as_slice());
         let object = chunk.object.and_then(|object| said(object.get()));
         if let Some(error) = chunk.error {
-            self.fate.broken(reported(error.get()));
+            self.fate.reported(error.get());
         } else if named || object.as_deref() == Some("error") {
-            self.fate.broken(reported(json));
+            self.fate.reported(json);
         }
     }
 }
 
 impl Open {
     fn call(&self) -> ToolCall {
-        let blank = self.input.trim().is_empty();
         ToolCall {
             id: self.id.clone(),
             name: self.name.clone(),
-            input: if blank {
-                "{}".to_owned()
-            } else {
-                self.input.clone()
-            },
+            input: input(&self.input),
         }
     }
 
@@ -305,16 +300,10 @@ impl Open {
 
 impl Assemble for Making {
     fn event(&mut self, event: Event<'_>, pieces: &mut Vec<Piece>) {
-        if self.fate.is_sealed() {
-            return;
-        }
         if event.data.trim_ascii() == b"[DONE]" && !event.after_gap {
             return self.fate.end();
         }
-        let Some(json) = self.fate.json(&event) else {
-            return;
-        };
-        if let Some(chunk) = self.fate.read::<Chunk<'_>>(json) {
+        if let Some((json, chunk)) = self.fate.event::<Chunk<'_>>(&event) {
             self.error(&event, json, &chunk);
             self.chunk(chunk, pieces);
         }
@@ -326,7 +315,7 @@ impl Assemble for Making {
             return self.fate.unusable("the body is no completion");
         };
         if let Some(error) = chunk.error {
-            self.fate.broken(reported(error.get()));
+            self.fate.reported(error.get());
         }
         self.chunk(chunk, pieces);
         self.fate.end();
@@ -357,15 +346,14 @@ impl Assemble for Making {
                 name if is_reasoning(name) => Kind::Thinking,
                 _ => Kind::Other,
             };
-            let empty = matches!(&kind, Kind::Text(text) if text.trim().is_empty());
-            if !empty {
+            if !kind.is_blank() {
                 let raw = format!("{{{}:{}}}", quote(name), grown.write());
                 blocks.push(Block { kind, raw });
             }
         }
         let mut open_call = false;
         for open in &self.calls {
-            if stop == Stop::MaxTokens && !is_json(&open.input) {
+            if is_cut(&stop, &open.input) {
                 open_call = true;
                 continue;
             }

@@ -4,14 +4,14 @@
 //! byte; the pieces before it are for the reader only. The terminal event carries all items once
 //! more: those that no event has told are taken from there.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::super::fate::{Fate, MAX_BLOCKS, reported};
-use super::super::members::{Members, is_json, quote, said};
+use super::super::fate::{Fate, MAX_BLOCKS, is_cut};
+use super::super::members::{Members, quote, said};
+use super::super::openai::{arguments, input};
 use super::super::{Assemble, Broken, Piece, Whole, unmixed};
 use crate::agent::machine::Stop;
 use crate::agent::talk::{Answer, Block, Kind, ToolCall};
@@ -210,13 +210,13 @@ impl Making {
                     .error
                     .map(RawValue::get)
                     .filter(|error| *error != "null");
-                return self.fate.broken(match error {
-                    Some(error) => reported(error),
-                    None => Broken::Reported {
+                return match error {
+                    Some(error) => self.fate.reported(error),
+                    None => self.fate.broken(Broken::Reported {
                         kind: other.to_owned(),
                         message: "the provider gave the answer up".to_owned(),
-                    },
-                });
+                    }),
+                };
             }
         }
         self.fate.end();
@@ -241,30 +241,16 @@ impl Making {
 /// The call of an item.
 fn call_of(item: &Members) -> ToolCall {
     let text = |name: &str| item.text(name).unwrap_or_default();
-    let input = item.get("arguments").unwrap_or("\"\"");
-    // Some servers give an object where a string belongs.
-    let input = said(input).unwrap_or(Cow::Borrowed(input));
-    let blank = input.trim().is_empty();
     ToolCall {
         id: text("call_id"),
         name: text("name"),
-        input: if blank {
-            "{}".to_owned()
-        } else {
-            input.into_owned()
-        },
+        input: input(&arguments(item.get("arguments").unwrap_or_default())),
     }
 }
 
 impl Assemble for Making {
     fn event(&mut self, event: Event<'_>, pieces: &mut Vec<Piece>) {
-        if self.fate.is_sealed() {
-            return;
-        }
-        let Some(json) = self.fate.json(&event) else {
-            return;
-        };
-        let Some(any) = self.fate.read::<Any<'_>>(json) else {
+        let Some((json, any)) = self.fate.event::<Any<'_>>(&event) else {
             return;
         };
         let name = event.name.map(String::from_utf8_lossy);
@@ -287,12 +273,11 @@ impl Assemble for Making {
             ("response.failed", ..) => self.ended(response, Some("failed"), pieces),
             ("response.cancelled", ..) => self.ended(response, Some("cancelled"), pieces),
             ("error", ..) => {
-                let error = any.error.map_or(json, RawValue::get);
-                self.fate.broken(reported(error));
+                self.fate.reported(any.error.map_or(json, RawValue::get));
             }
             ("", ..) => {
                 if let Some(error) = any.error {
-                    self.fate.broken(reported(error.get()));
+                    self.fate.reported(error.get());
                 }
             }
             (kind, _, Some(delta)) => self.delta(kind, index, delta.get(), pieces),
@@ -319,11 +304,11 @@ impl Assemble for Making {
         let mut blocks: Vec<Block> = Vec::with_capacity(self.items.len());
         for Item { mut block, cut, .. } in self.items {
             match &block.kind {
-                Kind::Call(call) if cut || stop == Stop::MaxTokens && !is_json(&call.input) => {
+                Kind::Call(call) if cut || is_cut(&stop, &call.input) => {
                     open_call = true;
                     continue;
                 }
-                Kind::Text(text) if text.trim().is_empty() => {
+                kind if kind.is_blank() => {
                     // Reasoning must not lose the item that follows it.
                     let needed = blocks.last().is_some_and(|b| b.kind == Kind::Thinking);
                     if !needed {

@@ -21,6 +21,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::address::is_public;
+use crate::agent::causes::with_causes;
 use crate::agent::tools::{Manners, Tool, ToolError, ToolResult, typed};
 use crate::proxy::upstream;
 
@@ -276,14 +277,10 @@ fn private(host: &str) -> ToolError {
 }
 
 fn unreachable(uri: &Uri, error: &Error) -> ToolError {
-    let mut words = format!("{uri} cannot be reached: {error}");
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        if error.is::<Private>() {
-            return private(uri.host().unwrap_or_default());
-        }
-        words.push_str(&format!(": {error}"));
-        cause = error.source();
+    let cause = std::error::Error::source(error);
+    if std::iter::successors(cause, |error| error.source()).any(|cause| cause.is::<Private>()) {
+        return private(uri.host().unwrap_or_default());
     }
+    let words = format!("{uri} cannot be reached: {}", with_causes(error));
     ToolError::failed("unreachable", words).retryable()
 }

@@ -19,6 +19,7 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::{Sse, SseStream};
 
+use crate::agent::causes::with_causes;
 use crate::proxy::upstream::{SendBody, UpstreamClient};
 
 /// Largest event of a stream and largest body, in bytes.
@@ -231,14 +232,4 @@ impl EventSize {
         }
         self.bytes <= MAX_BODY
     }
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        words.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    words
 }
