@@ -12,8 +12,8 @@ WORKDIR /build
 COPY Cargo.toml Cargo.lock ./
 COPY src ./src
 COPY config ./config
-RUN cargo build --release --locked --bin prefixgate \
-    && install -D target/release/prefixgate /out/prefixgate \
+RUN cargo build --profile dist --locked --bin prefixgate \
+    && install -D target/dist/prefixgate /out/prefixgate \
     && install -d -o 65532 -g 65532 /out/data
 
 FROM debian:12-slim
