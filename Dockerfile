@@ -8,6 +8,10 @@
 # tests/it/docker.rs; no container engine builds it there.
 
 FROM rust:1.95-slim-bookworm AS build
+# For jemalloc.
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends make=4.* \
+    && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
 COPY Cargo.toml Cargo.lock ./
 COPY src ./src
