@@ -9,7 +9,7 @@ use restate_sdk::prelude::*;
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
-use super::steps::{Begun, Ended};
+use super::steps::Begun;
 use super::{Order, Report, Worker};
 use crate::agent::machine::{AgentRun, Event, Happened, Outcome, Situation, Step, ToDo};
 
