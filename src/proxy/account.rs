@@ -327,7 +327,7 @@ impl Account {
     pub(super) fn captured_head(&mut self, status: StatusCode, headers: &HeaderMap) {
         if let Some(held) = self.open.as_mut().and_then(|open| open.captured.as_mut()) {
             let kind = headers.get(CONTENT_TYPE).and_then(|v| v.to_str().ok());
-            let encoding = super::encodings(headers);
+            let encoding = super::headers::encodings(headers);
             held.answered(status.as_u16(), kind.unwrap_or_default(), &encoding);
         }
     }

@@ -1,7 +1,8 @@
 //! Which headers go on, and which end here.
 
 use http::header::{
-    CONNECTION, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_ENCODING, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    TRANSFER_ENCODING, UPGRADE,
 };
 
 use super::lower;
@@ -122,6 +123,13 @@ pub fn credential(headers: &HeaderMap) -> Option<&HeaderValue> {
     ["x-api-key", "authorization", "api-key", "x-goog-api-key"]
         .iter()
         .find_map(|name| headers.get(*name))
+}
+
+/// The content encodings of a body, in one line.
+pub(super) fn encodings(headers: &HeaderMap) -> String {
+    let lines = headers.get_all(CONTENT_ENCODING).iter();
+    let lines: Vec<&str> = lines.filter_map(|line| line.to_str().ok()).collect();
+    lines.join(",")
 }
 
 #[cfg(test)]

@@ -8,10 +8,13 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
+use super::Shared;
 use super::account::{Account, End};
 use super::body::ReplyBody;
+use super::downward::{pass_on, request_id};
+use super::ending::refuse;
 use super::upstream::{Clients, SendBody};
-use super::{Shared, not_switched, pass_on, refuse, request_id, send};
+use super::upward::{not_switched, send};
 use crate::config::Upstream;
 
 /// Both sides have agreed to leave HTTP.

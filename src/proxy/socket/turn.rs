@@ -10,12 +10,12 @@ use crate::provider::openai::socket::{self, Asked};
 use crate::provider::reader::{Limits, Reader, Shape};
 use crate::provider::wire::Wire;
 use crate::proxy::account::Account;
+use crate::proxy::ending::{close_refused, instead};
 use crate::proxy::guard::loops::Stop;
 use crate::proxy::guard::{self, caps};
 use crate::proxy::prepare::{self, Asking, Prepared};
 use crate::proxy::refusal::Refusal;
 use crate::proxy::route::prices;
-use crate::proxy::{close_refused, instead};
 use crate::sse;
 use crate::trace::{Outcome, RequestKind};
 

@@ -13,7 +13,8 @@ use super::lanes::Party;
 use super::turn::Verdict;
 use super::{BUFFER_BYTES, Exit, GOING_AWAY, Line, POLICY, PROTOCOL_ERROR};
 use crate::proxy::intake::{self, IntakeError};
-use crate::proxy::{learn, tee};
+use crate::proxy::tee;
+use crate::proxy::upward::learn;
 
 /// See the module.
 pub(super) struct Up<'a> {

@@ -1,4 +1,8 @@
+use super::memory::MAX_MEMBERS;
 use super::*;
+use crate::prompt_cache::chain::Hash;
+use crate::provider::view::History;
+use crate::run::Identity;
 
 /// A conversation as hashes: one block a message, the chain a running sum.
 struct Talk {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::provider::view::{BlockKind, History, Role, Unmarkable};
 use proptest::prelude::*;
 
 fn seen(body: &str) -> RequestView {
