@@ -433,6 +433,7 @@ impl Account {
         }
         let now_ms = shared.clock.utc_ms();
         open.settle(shared, answer.as_ref(), now_ms);
+        open.pay(shared, answer.as_ref());
         if let Some(hold) = open.hold.take() {
             // The next request must find what this one has used.
             open.give_back(shared, hold, answer.as_ref(), now_ms);

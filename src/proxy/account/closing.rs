@@ -48,11 +48,6 @@ impl Closing {
         let open = &mut *self.open;
         let facts = open.price(shared, self.answer.as_ref());
         let record = &mut open.record;
-        if let (Some(seat), Outcome::Ok, RequestKind::Turn) =
-            (&open.seat, record.outcome, record.kind)
-        {
-            shared.registry.paid(seat, record.cost_pico);
-        }
         if record.kind == RequestKind::KeepWarm {
             // What a ping costs is what it takes from the helper's saving.
             let cost = record.cost_pico.and_then(|cost| i64::try_from(cost).ok());

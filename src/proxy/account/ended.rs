@@ -104,6 +104,19 @@ impl Open {
         });
     }
 
+    /// Prices an answered turn for the registry: the thread's next request may ask what a loop has
+    /// cost so far.
+    pub(super) fn pay(&mut self, shared: &Shared, answer: Option<&Answer>) {
+        let answered = (self.record.outcome, self.record.kind) == (Outcome::Ok, RequestKind::Turn);
+        if !answered || self.seat.is_none() {
+            return;
+        }
+        self.price(shared, answer);
+        if let Some(seat) = &self.seat {
+            shared.registry.paid(seat, self.record.cost_pico);
+        }
+    }
+
     /// Estimates what a broken answer hides, and prices the turn; only once.
     pub(super) fn price(&mut self, shared: &Shared, answer: Option<&Answer>) -> Option<ModelFacts> {
         if let Some(facts) = &self.facts {
