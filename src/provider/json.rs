@@ -297,6 +297,14 @@ pub fn inside(raw: &[u8]) -> &[u8] {
     }
 }
 
+/// The text of a raw JSON string, of which at most so many bytes are kept.
+#[must_use]
+pub fn beginning(raw: &[u8], most: usize) -> String {
+    // Escapes only shrink when read, but at most sixfold.
+    let raw = &raw[..raw.len().min(most * 6)];
+    crate::text::prefix(&unescape(raw), most).to_owned()
+}
+
 /// The text of a raw JSON string (with or without its quotes).
 ///
 /// Never fails: lone surrogates and invalid UTF-8 become U+FFFD, an unknown escape stands for its

@@ -1,7 +1,7 @@
 //! The members of the request itself: what they say, and where the blocks are to be read.
 
 use super::{MAX_WORD_BYTES, Reader, Seen};
-use crate::provider::json::{Fault, says, unescape};
+use crate::provider::json::{Fault, beginning, says, unescape};
 use crate::provider::view::{Block, History, Section, Span};
 
 /// What only the whole body says, in the order in which it was read.
@@ -61,11 +61,7 @@ impl Reader<'_> {
                 }
                 b"model" => {
                     let raw = self.string()?;
-                    self.out.model = raw.map(|raw| {
-                        let raw = raw.of(self.body);
-                        let raw = &raw[..raw.len().min(MAX_WORD_BYTES * 6)];
-                        crate::text::prefix(&unescape(raw), MAX_WORD_BYTES).to_owned()
-                    });
+                    self.out.model = raw.map(|raw| beginning(raw.of(self.body), MAX_WORD_BYTES));
                     4
                 }
                 b"stream" => {

@@ -1,7 +1,7 @@
 //! The members of a request, and the view that they make.
 
 use super::reader::{MAX_WORD_BYTES, Reader, Seen};
-use crate::provider::json::{Fault, says, unescape};
+use crate::provider::json::{Fault, beginning, says, unescape};
 use crate::provider::openai::caching::{controls, rules};
 use crate::provider::openai::diagnosis::QUESTION;
 use crate::provider::view::{
@@ -91,11 +91,7 @@ impl Reader<'_> {
             }
             b"model" => {
                 let raw = self.string()?;
-                self.out.model = raw.map(|raw| {
-                    let raw = raw.of(self.body);
-                    let raw = &raw[..raw.len().min(MAX_WORD_BYTES * 6)];
-                    crate::text::prefix(&unescape(raw), MAX_WORD_BYTES).to_owned()
-                });
+                self.out.model = raw.map(|raw| beginning(raw.of(self.body), MAX_WORD_BYTES));
                 3
             }
             b"stream" => {
