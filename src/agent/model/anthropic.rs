@@ -117,8 +117,17 @@ fn messages(ask: &Ask<'_>) -> Vec<String> {
 }
 
 fn message(role: &str, blocks: &[String]) -> String {
-    let blocks = blocks.join(",");
-    format!("{{\"role\":\"{role}\",\"content\":[{blocks}]}}")
+    let length: usize = blocks.iter().map(|block| block.len() + 1).sum();
+    let mut out = String::with_capacity(length + 64);
+    out.push_str(&format!("{{\"role\":\"{role}\",\"content\":["));
+    for (at, block) in blocks.iter().enumerate() {
+        if at > 0 {
+            out.push(',');
+        }
+        out.push_str(block);
+    }
+    out.push_str("]}");
+    out
 }
 
 /// The turns of the user at whose end a breakpoint stands: the newest, and the one before it where

@@ -25,6 +25,9 @@ impl Body {
 
     /// Adds an array; its elements are JSON.
     pub fn list(&mut self, name: &str, elements: &[String]) {
+        let length: usize = elements.iter().map(|element| element.len() + 1).sum();
+        // What is behind it is short.
+        self.0.reserve(length + name.len() + 128);
         self.0.push_str(&format!(",\"{name}\":["));
         for (at, element) in elements.iter().enumerate() {
             if at > 0 {

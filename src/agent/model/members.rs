@@ -63,10 +63,49 @@ impl Members {
     }
 }
 
-/// A text as a JSON string.
+/// Bytes that are looked at together for one that has to be escaped.
+const STRIDE: usize = 64;
+
+/// A text as a JSON string, as `serde_json` writes it. With each request the whole conversation is
+/// quoted anew: a stretch without anything to escape is found by the stride and copied as it is,
+/// which takes a fraction of the time of looking each byte up.
 pub fn quote(text: &str) -> String {
-    // A string cannot fail to be written.
-    serde_json::to_string(text).unwrap_or_default()
+    let special = |byte: &u8| *byte < b' ' || *byte == b'"' || *byte == b'\\';
+    let mut out = String::with_capacity(text.len() + text.len() / 16 + 2);
+    out.push('"');
+    let (mut copied, mut at) = (0, 0);
+    while let Some(stride) = text.as_bytes().get(at..).filter(|rest| !rest.is_empty()) {
+        let stride = &stride[..stride.len().min(STRIDE)];
+        // All of it, without stopping at the first, so that it is compared in parallel.
+        if !stride.iter().fold(false, |any, byte| any | special(byte)) {
+            at += stride.len();
+            continue;
+        }
+        for byte in stride {
+            if special(byte) {
+                out.push_str(&text[copied..at]);
+                copied = at + 1;
+                escape(&mut out, *byte);
+            }
+            at += 1;
+        }
+    }
+    out.push_str(&text[copied..]);
+    out.push('"');
+    out
+}
+
+fn escape(out: &mut String, byte: u8) {
+    match byte {
+        b'"' => out.push_str("\\\""),
+        b'\\' => out.push_str("\\\\"),
+        b'\n' => out.push_str("\\n"),
+        b'\r' => out.push_str("\\r"),
+        b'\t' => out.push_str("\\t"),
+        0x08 => out.push_str("\\b"),
+        0x0C => out.push_str("\\f"),
+        control => out.push_str(&format!("\\u{control:04x}")),
+    }
 }
 
 /// What a JSON string says; `None` where it is none.
@@ -116,5 +155,33 @@ impl<'de> Deserialize<'de> for Members {
             }
         }
         deserializer.deserialize_map(Object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::quote;
+
+    #[test]
+    fn every_control_character_and_quote_is_escaped() {
+        let all: String = (0..128_u8).map(char::from).collect();
+        assert_eq!(quote(&all), serde_json::to_string(&all).unwrap());
+        assert_eq!(quote(""), "\"\"");
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_quoted_as_serde_json_does(parts in prop::collection::vec(
+            prop_oneof![
+                "[a-z ]{0,200}",
+                "[\\x00-\\x1f\"\\\\é\u{1f600}]{0,8}",
+                any::<String>(),
+            ], 0..12)
+        ) {
+            let text = parts.concat();
+            prop_assert_eq!(quote(&text), serde_json::to_string(&text).unwrap());
+        }
     }
 }
