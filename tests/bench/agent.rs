@@ -34,6 +34,11 @@ use prefixgate::proxy::upstream;
 use prefixgate::usage::PriceBook;
 use serde_json::Value;
 
+/// As the binary allocates.
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 const TURNS: usize = 200;
 /// Bytes of a result and of the text before a call: 200 turns are a megabyte.
 const RESULT: usize = 4_000;
