@@ -5,8 +5,8 @@ use std::borrow::Borrow;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// A map whose keys are hashed quickly, by a number of this process: whoever sends the keys cannot
-/// choose which of them collide.
+/// A map whose keys are hashed quickly, by a number of this process that nobody is shown. It keeps off
+/// who sends keys that are known to collide, not who could measure hashes: its users are bounded.
 pub(crate) type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// At most `limit` entries; inserting or touching renews an entry.

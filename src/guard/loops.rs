@@ -31,7 +31,6 @@ mod carried;
 mod fold;
 mod hint;
 mod rounds;
-
 mod stretch;
 #[cfg(test)]
 mod tests;
