@@ -82,5 +82,6 @@ pub mod pattern;
 pub mod restate;
 pub mod subagent;
 pub mod talk;
+pub mod text;
 pub mod tools;
 pub mod trace;

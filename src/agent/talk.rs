@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::text::Text;
 use crate::provider::wire::Wire;
 
 /// Text of a result that has none: providers refuse empty blocks.
@@ -90,7 +91,7 @@ pub struct CallResult {
     /// Id of the call.
     pub call: String,
     /// What the model reads. Never empty.
-    pub text: String,
+    pub text: Text,
     /// The call failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
@@ -103,7 +104,7 @@ impl CallResult {
         let blank = text.trim().is_empty();
         Self {
             call: call.to_owned(),
-            text: if blank { NO_OUTPUT.to_owned() } else { text },
+            text: Text::from(if blank { NO_OUTPUT.to_owned() } else { text }),
             is_error,
         }
     }

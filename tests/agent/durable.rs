@@ -5,4 +5,5 @@ mod fork;
 mod journals;
 mod resume;
 mod runs;
+mod settled;
 mod world;

@@ -60,7 +60,7 @@ async fn one(toolbox: &Arc<Toolbox>, name: &str, input: Value) -> CallResult {
 async fn good(toolbox: &Arc<Toolbox>, name: &str, input: Value) -> String {
     let result = one(toolbox, name, input).await;
     assert!(!result.is_error, "{}", result.text);
-    result.text
+    result.text.into()
 }
 
 /// The failure of a call that fails, as its JSON.

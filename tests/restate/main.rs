@@ -1,6 +1,13 @@
 //! The loop client on a real workflow engine (`@restatedev/restate-server`): workers are processes
 //! of their own, and are killed.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests"
+)]
+
 mod engine;
 mod worker;
 

@@ -66,6 +66,7 @@ impl Agent {
         max_tokens: u32,
         eager: bool,
     ) -> Result<Result<Reply, Attempt>, JournalError> {
+        self.parts.journal.settle()?;
         let endpoint = Arc::clone(&self.parts.endpoint);
         let model = self.run.setup().model.clone();
         let entries = self.run.entries();
@@ -101,7 +102,9 @@ impl Agent {
             Piece::CallOpened(name) => self.tell(Notice::CallOpened(&name)),
             Piece::Call(call) if eager && self.may_begin(&call) => {
                 let key = self.run.coming_key(&call.id);
-                self.start(call, key)?;
+                self.book_call(&call, &key)?;
+                self.parts.journal.settle()?;
+                self.start(call, key);
             }
             Piece::Call(_) => {}
         }

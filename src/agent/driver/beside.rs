@@ -50,6 +50,7 @@ impl Agent {
                         answer: answer.clone(),
                         bill,
                     })?;
+                    self.parts.journal.settle()?;
                     return Ok(Some(answer).filter(|answer| !answer.trim().is_empty()));
                 }
                 Err(failed) => failed,

@@ -31,28 +31,30 @@ impl Agent {
         self.run.may_begin(call, situation)
     }
 
-    /// Begins a call.
-    pub(super) fn start(&mut self, call: ToolCall, key: String) -> Result<(), JournalError> {
-        self.tell(Notice::CallBegan {
-            call: &call,
-            key: &key,
-        });
+    /// Books the beginning of a call. Once the journal is settled it may [`Self::start`].
+    pub(super) fn book_call(&mut self, call: &ToolCall, key: &str) -> Result<(), JournalError> {
+        self.tell(Notice::CallBegan { call, key });
         self.record(Event::CallBegan {
             call: call.clone(),
-            key: key.clone(),
+            key: key.to_owned(),
         })?;
         self.live.insert(call.id.clone());
+        Ok(())
+    }
+
+    /// Makes a call that has begun.
+    pub(super) fn start(&mut self, call: ToolCall, key: String) {
         let parts = &self.parts;
         let batch = self.batch.get_or_insert_with(|| {
             Batch::new(Arc::clone(&parts.toolbox), parts.cancelled.child_token())
         });
         batch.start(call, key);
-        Ok(())
     }
 
     /// Makes these calls, and waits for the end of each.
     pub(super) async fn call(&mut self, todo: Vec<ToDo>) -> Result<(), JournalError> {
         let mut open = HashSet::new();
+        let mut new = Vec::new();
         for ToDo { call, key, begun } in todo {
             let id = call.id.clone();
             if begun && !self.live.contains(&id) {
@@ -63,9 +65,14 @@ impl Agent {
                 }
             }
             if !self.live.contains(&id) {
-                self.start(call, key)?;
+                self.book_call(&call, &key)?;
+                new.push((call, key));
             }
             open.insert(id);
+        }
+        self.parts.journal.settle()?;
+        for (call, key) in new {
+            self.start(call, key);
         }
         let mut exception = None;
         let cancelled = self.parts.cancelled.clone();

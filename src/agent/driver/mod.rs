@@ -1,7 +1,9 @@
 //! Does what the machine asks for: asks the model, makes the calls, writes the journal.
 //!
 //! An event is in the journal before anything follows from it, so the journal is never behind what
-//! has happened in the world but for the one thing that was under way.
+//! has happened in the world but for the one thing that was under way. It is settled before the
+//! model is asked, before calls are made and at an end: what came in one go is forced onto the disk
+//! at once.
 //!
 //! Here is the loop, and what every step needs. The steps are in `ask` (the next answer, with
 //! `retry` where an attempt fails), `calls` (its calls) and `beside` (the summary of a compaction, and
@@ -210,6 +212,7 @@ impl Agent {
         if self.run.outcome() != Some(&outcome) {
             self.record(Event::Ended(outcome.clone()))?;
         }
+        self.parts.journal.settle()?;
         self.checkpoint();
         self.tell(Notice::Ended {
             outcome: &outcome,

@@ -61,7 +61,8 @@ fn copy(
             run: from.to_owned(),
             turn,
         },
-    })
+    })?;
+    journal.settle()
 }
 
 /// For each turn that was completed, how many events lead up to that.

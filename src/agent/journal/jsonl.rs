@@ -50,10 +50,12 @@ pub struct JsonLines {
     path: PathBuf,
     file: File,
     fsync: Fsync,
+    /// There are events that are to be on the disk before anything follows from them.
+    unsettled: bool,
     /// What the file is known to hold.
     covers: Covers,
     hash: Xxh3,
-    /// A half-written line could not be taken back: nothing may follow it.
+    /// A half-written line could not be taken back, or the disk has lost some: nothing may follow.
     spoilt: bool,
 }
 
@@ -116,6 +118,7 @@ impl JsonLines {
             path: path.to_owned(),
             file,
             fsync,
+            unsettled: false,
             covers: Covers {
                 events,
                 bytes: whole as u64,
@@ -131,14 +134,13 @@ impl JsonLines {
         self.covers.events == 0
     }
 
-    fn write(&mut self, line: &[u8], sync: bool) -> io::Result<()> {
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
         if self.spoilt {
-            return Err(io::Error::other("an earlier event was written in part"));
+            return Err(io::Error::other(
+                "an earlier event was not written as a whole",
+            ));
         }
-        let mut written = self.file.write_all(line);
-        if written.is_ok() && sync {
-            written = self.file.sync_data();
-        }
+        let written = self.file.write_all(line);
         if written.is_err() {
             self.spoilt = self.file.set_len(self.covers.bytes).is_err();
         }
@@ -160,9 +162,9 @@ impl Journal for JsonLines {
         let failed = |error| failed(&self.path, error);
         let mut line = serde_json::to_vec(happened).map_err(|error| failed(error.into()))?;
         line.push(b'\n');
-        let sync = self.fsync.after(&happened.event);
-        self.write(&line, sync)
+        self.write(&line)
             .map_err(|error| self::failed(&self.path, error))?;
+        self.unsettled |= self.fsync.after(&happened.event);
         self.hash.update(&line);
         self.covers = Covers {
             events: self.covers.events + 1,
@@ -172,12 +174,24 @@ impl Journal for JsonLines {
         Ok(())
     }
 
+    fn settle(&mut self) -> Result<(), JournalError> {
+        if std::mem::take(&mut self.unsettled)
+            && let Err(error) = self.file.sync_data()
+        {
+            // A second attempt may report success for pages that the first has given up.
+            self.spoilt = true;
+            return Err(failed(&self.path, error));
+        }
+        Ok(())
+    }
+
     fn checkpoint(&mut self, run: &AgentRun) -> Result<(), JournalError> {
         let failed = |error| failed(&self.path, error);
         let sync = self.fsync != Fsync::Never;
         if sync {
             // It must not outlive an event that it stands for.
             self.file.sync_data().map_err(failed)?;
+            self.unsettled = false;
         }
         checkpoint::write(&beside(&self.path), self.covers, run, sync).map_err(failed)
     }

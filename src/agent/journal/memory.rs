@@ -28,6 +28,10 @@ impl Journal for InMemory {
         Ok(())
     }
 
+    fn settle(&mut self) -> Result<(), JournalError> {
+        Ok(())
+    }
+
     fn checkpoint(&mut self, _run: &AgentRun) -> Result<(), JournalError> {
         Ok(())
     }

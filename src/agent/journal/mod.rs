@@ -40,7 +40,7 @@ const MAX_NAME: usize = 128;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fsync {
-    /// Each event, before anything follows from it. No call is then ever made twice unseen.
+    /// All events, before anything follows from them. No call is then ever made twice unseen.
     #[default]
     Always,
     /// With each answer of the model. The calls of the newest one may be forgotten, and be made
@@ -124,6 +124,13 @@ pub trait Journal: Send {
     /// # Errors
     /// It could not be written; then it has not happened.
     fn append(&mut self, happened: &Happened) -> Result<(), JournalError>;
+
+    /// Before anything follows from the events so far: forces them onto the disk, as far as
+    /// [`Fsync`] asks for it.
+    ///
+    /// # Errors
+    /// It is not known what the disk holds of them.
+    fn settle(&mut self) -> Result<(), JournalError>;
 
     /// Keeps the state as it follows from all events so far, so that they need not be read again.
     ///

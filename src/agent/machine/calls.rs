@@ -63,7 +63,7 @@ impl AgentRun {
         if let Some(open) = open {
             open.result = Some(CallResult::new(
                 &result.call,
-                result.text.clone(),
+                result.text.to_string(),
                 result.is_error,
             ));
             self.close();

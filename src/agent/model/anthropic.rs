@@ -9,12 +9,13 @@ mod assemble;
 
 use std::collections::HashSet;
 
-use super::body::Body;
+use super::body::{Body, List, put};
 use super::foreign::{self, Ids};
-use super::members::{object, quote};
+use super::members::object;
 use super::{Ask, Assemble, Format, NO_TEXT, bearer};
 use crate::agent::machine::ToolSpec;
 use crate::agent::talk::{Answer, CallResult, Entry, Kind, ToolCall};
+use crate::agent::text::quote;
 use crate::provider::wire::Wire;
 
 /// The version that this client speaks.
@@ -45,7 +46,7 @@ impl Format for Messages {
 
     fn request(&self, ask: &Ask<'_>) -> Vec<u8> {
         let setup = ask.setup;
-        let mut body = Body::of(setup);
+        let mut body = Body::of(ask);
         body.member("max_tokens", ask.max_tokens);
         body.member("stream", true);
         if let Some(effort) = &setup.effort {
@@ -53,17 +54,14 @@ impl Format for Messages {
         }
         // Without a system prompt the last tool is the end of what never changes.
         let system = !setup.system.trim().is_empty();
-        let mut tools: Vec<String> = setup.tools.iter().map(declaration).collect();
-        if !system {
-            mark(&mut tools);
-        }
-        body.tools(&tools);
+        body.tools(&setup.tools, declaration, if system { "" } else { MARKER });
         if system {
-            let mut system = [text_block(&setup.system)];
-            mark(&mut system);
-            body.list("system", &system);
+            body.list("system", |list| {
+                text_block(list.next(), &quote(&setup.system));
+                list.extend_last(MARKER);
+            });
         }
-        body.list("messages", &messages(ask));
+        body.list("messages", |list| messages(ask, list));
         body.end()
     }
 
@@ -72,62 +70,51 @@ impl Format for Messages {
     }
 }
 
-/// Sets a breakpoint behind the last of these.
-fn mark(blocks: &mut [String]) {
-    if let Some(last) = blocks.last_mut() {
-        last.insert_str(last.len() - 1, MARKER);
-    }
+fn declaration(out: &mut String, tool: &ToolSpec) {
+    let (name, description) = (quote(&tool.name), quote(&tool.description));
+    put(
+        out,
+        &["{\"name\":", &name, ",\"description\":", &description],
+    );
+    put(out, &[",\"input_schema\":", &tool.schema, "}"]);
 }
 
-fn declaration(tool: &ToolSpec) -> String {
-    format!(
-        "{{\"name\":{},\"description\":{},\"input_schema\":{}}}",
-        quote(&tool.name),
-        quote(&tool.description),
-        tool.schema
-    )
-}
-
-fn messages(ask: &Ask<'_>) -> Vec<String> {
+fn messages(ask: &Ask<'_>, out: &mut List<'_>) {
     let entries = ask.entries;
     let marked = marked(entries);
-    let aside = ask.aside.map(text_block);
-    let mut out = Vec::with_capacity(entries.len() + 1);
+    let aside = ask.aside.map(quote);
     let mut ids = Ids::default();
     for (at, entry) in entries.iter().enumerate() {
-        out.push(match entry {
-            Entry::User { results, texts } => {
-                let mut blocks = user(results, texts, &ids, marked.contains(&at));
-                if at + 1 == entries.len() {
-                    blocks.extend(aside.clone());
+        match entry {
+            Entry::User { results, texts } => message(out.next(), "user", |blocks| {
+                user(results, texts, &ids, blocks);
+                if marked.contains(&at) {
+                    blocks.extend_last(MARKER);
                 }
-                message("user", &blocks)
-            }
+                if let Some(aside) = aside.as_ref().filter(|_| at + 1 == entries.len()) {
+                    text_block(blocks.next(), aside);
+                }
+            }),
             Entry::Assistant(answer) => {
                 ids.take(at, answer, answer.wire == Wire::Messages);
-                message("assistant", &assistant(answer, &ids, &ask.setup.model))
+                message(out.next(), "assistant", |blocks| {
+                    assistant(answer, &ids, &ask.setup.model, blocks);
+                });
             }
-        });
+        }
     }
     // Behind an answer, what is said for one request is a turn of its own.
     if let (Some(Entry::Assistant(_)), Some(aside)) = (entries.last(), aside) {
-        out.push(message("user", &[aside]));
+        message(out.next(), "user", |blocks| {
+            text_block(blocks.next(), &aside);
+        });
     }
-    out
 }
 
-fn message(role: &str, blocks: &[String]) -> String {
-    let length: usize = blocks.iter().map(|block| block.len() + 1).sum();
-    let mut out = String::with_capacity(length + 64);
-    out.push_str(&format!("{{\"role\":\"{role}\",\"content\":["));
-    for (at, block) in blocks.iter().enumerate() {
-        if at > 0 {
-            out.push(',');
-        }
-        out.push_str(block);
-    }
-    out.push_str("]}");
-    out
+fn message(out: &mut String, role: &str, write: impl FnOnce(&mut List<'_>)) {
+    put(out, &["{\"role\":\"", role, "\",\"content\":"]);
+    List::write(out, write);
+    out.push('}');
 }
 
 /// The turns of the user at whose end a breakpoint stands: the newest, and the one before it where
@@ -151,69 +138,63 @@ fn marked(entries: &[Entry]) -> HashSet<usize> {
     newest.into_iter().chain(before.filter(|_| far)).collect()
 }
 
-fn user(results: &[CallResult], texts: &[String], ids: &Ids, marked: bool) -> Vec<String> {
-    let mut blocks: Vec<String> = results
-        .iter()
-        .map(|result| tool_result(result, ids))
-        .collect();
+fn user(results: &[CallResult], texts: &[String], ids: &Ids, out: &mut List<'_>) {
+    for result in results {
+        tool_result(out.next(), result, ids);
+    }
     // Older journals may hold texts that the provider refuses.
-    let said = texts.iter().filter(|text| !text.trim().is_empty());
-    blocks.extend(said.map(|text| text_block(text)));
-    if blocks.is_empty() {
-        blocks.push(text_block(NO_TEXT));
+    for text in texts.iter().filter(|text| !text.trim().is_empty()) {
+        text_block(out.next(), &quote(text));
     }
-    if marked {
-        mark(&mut blocks);
+    if out.len() == 0 {
+        text_block(out.next(), &quote(NO_TEXT));
     }
-    blocks
 }
 
-fn text_block(text: &str) -> String {
-    format!("{{\"type\":\"text\",\"text\":{}}}", quote(text))
+/// A block of a text, which is JSON.
+fn text_block(out: &mut String, text: &str) {
+    put(out, &["{\"type\":\"text\",\"text\":", text, "}"]);
 }
 
-fn tool_result(result: &CallResult, ids: &Ids) -> String {
-    format!(
-        "{{\"type\":\"tool_result\",\"tool_use_id\":{},\"content\":{}{}}}",
-        quote(ids.of(&result.call)),
-        quote(&result.text),
-        if result.is_error {
-            ",\"is_error\":true"
-        } else {
-            ""
-        }
-    )
+fn tool_result(out: &mut String, result: &CallResult, ids: &Ids) {
+    let id = quote(ids.of(&result.call));
+    put(out, &["{\"type\":\"tool_result\",\"tool_use_id\":", &id]);
+    put(out, &[",\"content\":", result.text.json()]);
+    let end = if result.is_error {
+        ",\"is_error\":true}"
+    } else {
+        "}"
+    };
+    out.push_str(end);
 }
 
 /// Its own blocks go back byte for byte. From another model of the provider reasoning is left out
 /// as a whole, since its signature is bound to the model; from another format only texts and calls
 /// are told.
-fn assistant(answer: &Answer, ids: &Ids, model: &str) -> Vec<String> {
+fn assistant(answer: &Answer, ids: &Ids, model: &str, out: &mut List<'_>) {
     let own = answer.wire == Wire::Messages;
     let same_model = own && answer.model == model;
-    let mut blocks = Vec::with_capacity(answer.blocks.len());
     for block in &answer.blocks {
-        blocks.push(match &block.kind {
-            Kind::Thinking if !same_model => continue,
-            kind if kind.is_blank() => continue,
-            _ if own => block.raw.clone(),
-            Kind::Text(text) => text_block(text),
-            Kind::Call(call) => tool_use(call, ids),
-            Kind::Thinking | Kind::Other => continue,
-        });
+        match &block.kind {
+            Kind::Thinking if !same_model => {}
+            kind if kind.is_blank() => {}
+            _ if own => out.next().push_str(&block.raw),
+            Kind::Text(text) => text_block(out.next(), &quote(text)),
+            Kind::Call(call) => tool_use(out.next(), call, ids),
+            Kind::Thinking | Kind::Other => {}
+        }
     }
-    if blocks.is_empty() {
+    if out.len() == 0 {
         // Nothing of the answer can be told here, and an empty message is refused.
-        blocks.push(text_block(NO_TEXT));
+        text_block(out.next(), &quote(NO_TEXT));
     }
-    blocks
 }
 
-fn tool_use(call: &ToolCall, ids: &Ids) -> String {
-    format!(
-        "{{\"type\":\"tool_use\",\"id\":{},\"name\":{},\"input\":{}}}",
-        quote(ids.of(&call.id)),
-        quote(&foreign::name(&call.name)),
-        object(&call.input)
-    )
+fn tool_use(out: &mut String, call: &ToolCall, ids: &Ids) {
+    let (id, name) = (quote(ids.of(&call.id)), quote(&foreign::name(&call.name)));
+    put(
+        out,
+        &["{\"type\":\"tool_use\",\"id\":", &id, ",\"name\":", &name],
+    );
+    put(out, &[",\"input\":", &object(&call.input), "}"]);
 }

@@ -11,13 +11,13 @@
 mod assemble;
 mod grown;
 
-use super::body::Body;
+use super::body::{Body, List, put};
 use super::foreign::Ids;
-use super::members::quote;
 use super::openai::{self, BREAKPOINT, Elements, Family};
 use super::{Ask, Assemble, Format, NO_TEXT};
 use crate::agent::machine::ToolSpec;
-use crate::agent::talk::{Answer, Kind, ToolCall};
+use crate::agent::talk::{Answer, CallResult, Kind, ToolCall};
+use crate::agent::text::quote;
 use crate::provider::wire::Wire;
 
 /// The format.
@@ -41,7 +41,7 @@ impl Format for Chat {
         } else {
             "max_tokens"
         };
-        let mut body = Body::of(setup);
+        let mut body = Body::of(ask);
         body.member("stream", true);
         body.member("stream_options", "{\"include_usage\":true}");
         body.member(limit, ask.max_tokens);
@@ -51,14 +51,13 @@ impl Format for Chat {
         if family.openai {
             body.member("prompt_cache_key", openai::cache_key(setup));
         }
-        let tools: Vec<String> = setup.tools.iter().map(declaration).collect();
-        body.tools(&tools);
-        let mut messages = Vec::with_capacity(ask.entries.len() + 2);
-        if !setup.system.trim().is_empty() {
-            messages.push(system(&setup.system, family));
-        }
-        openai::conversation(self, ask, &mut messages);
-        body.list("messages", &messages);
+        body.tools(&setup.tools, declaration, "");
+        body.list("messages", |messages| {
+            if !setup.system.trim().is_empty() {
+                system(messages.next(), &setup.system, family);
+            }
+            openai::conversation(self, ask, messages);
+        });
         body.end()
     }
 
@@ -68,16 +67,21 @@ impl Format for Chat {
 }
 
 impl Elements for Chat {
-    fn result(id: &str, output: &str) -> String {
-        format!("{{\"role\":\"tool\",\"tool_call_id\":{id},\"content\":{output}}}")
+    fn result(out: &mut String, id: &str, result: &CallResult) {
+        put(
+            out,
+            &["{\"role\":\"tool\",\"tool_call_id\":", id, ",\"content\":"],
+        );
+        openai::output(out, result);
+        out.push('}');
     }
 
-    fn user(text: &str) -> String {
-        format!("{{\"role\":\"user\",\"content\":{}}}", quote(text))
+    fn user(out: &mut String, text: &str) {
+        put(out, &["{\"role\":\"user\",\"content\":", &quote(text), "}"]);
     }
 
     /// Its fragments are put together again.
-    fn as_it_came(answer: &Answer, out: &mut Vec<String>) {
+    fn as_it_came(answer: &Answer, out: &mut List<'_>) {
         let mut content = Vec::new();
         let mut others = String::new();
         let mut calls = Vec::new();
@@ -97,38 +101,42 @@ impl Elements for Chat {
             [one] => (*one).to_owned(),
             _ => content_of(answer),
         };
-        out.push(assistant(&content, &others, &calls.join(",")));
+        assistant(out.next(), &content, &others, &calls.join(","));
     }
 
-    fn anew(answer: &Answer, ids: &Ids, out: &mut Vec<String>) {
+    fn anew(answer: &Answer, ids: &Ids, out: &mut List<'_>) {
         let calls: Vec<String> = answer.calls().map(|call| tool_call(call, ids)).collect();
-        out.push(assistant(&content_of(answer), "", &calls.join(",")));
+        assistant(out.next(), &content_of(answer), "", &calls.join(","));
     }
 }
 
-fn declaration(tool: &ToolSpec) -> String {
-    let function = openai::function(tool);
-    format!("{{\"type\":\"function\",\"function\":{{{function}}}}}")
+fn declaration(out: &mut String, tool: &ToolSpec) {
+    out.push_str("{\"type\":\"function\",\"function\":{");
+    openai::function(out, tool);
+    out.push_str("}}");
 }
 
 /// `system` is the older word for `developer`, and the one that every server knows.
-fn system(text: &str, family: Family) -> String {
+fn system(out: &mut String, text: &str, family: Family) {
     let text = quote(text);
+    out.push_str("{\"role\":\"system\",\"content\":");
     if family.breakpoints {
-        format!(
-            "{{\"role\":\"system\",\"content\":[{{\"type\":\"text\",\"text\":{text}{BREAKPOINT}}}]}}"
-        )
+        put(
+            out,
+            &["[{\"type\":\"text\",\"text\":", &text, BREAKPOINT, "}]"],
+        );
     } else {
-        format!("{{\"role\":\"system\",\"content\":{text}}}")
+        out.push_str(&text);
     }
+    out.push('}');
 }
 
-fn assistant(content: &str, others: &str, calls: &str) -> String {
-    let calls = match calls {
-        "" => String::new(),
-        calls => format!(",\"tool_calls\":[{calls}]"),
-    };
-    format!("{{\"role\":\"assistant\",{content}{others}{calls}}}")
+fn assistant(out: &mut String, content: &str, others: &str, calls: &str) {
+    put(out, &["{\"role\":\"assistant\",", content, others]);
+    if !calls.is_empty() {
+        put(out, &[",\"tool_calls\":[", calls, "]"]);
+    }
+    out.push('}');
 }
 
 /// The member `content` from the texts of an answer. A message needs one of content and calls.

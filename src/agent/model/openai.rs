@@ -5,11 +5,13 @@ use std::borrow::Cow;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::body::{List, put};
 use super::foreign::{self, Ids};
-use super::members::{object, quote, said};
+use super::members::{object, said};
 use super::{Ask, Format};
 use crate::agent::machine::{Setup, ToolSpec};
 use crate::agent::talk::{Answer, CallResult, Entry, ToolCall};
+use crate::agent::text::quote;
 use crate::provider::openai::{caching, models};
 
 /// Longest `prompt_cache_key` that is accepted.
@@ -43,31 +45,31 @@ impl Family {
 
 /// The elements of a conversation, as a format writes them.
 pub trait Elements: Format {
-    /// A result; id and output are JSON.
-    fn result(id: &str, output: &str) -> String;
+    /// A result; the id is JSON.
+    fn result(out: &mut String, id: &str, result: &CallResult);
 
     /// A text of the user.
-    fn user(text: &str) -> String;
+    fn user(out: &mut String, text: &str);
 
     /// An answer of this model, with all that came.
-    fn as_it_came(answer: &Answer, out: &mut Vec<String>);
+    fn as_it_came(answer: &Answer, out: &mut List<'_>);
 
     /// An answer of another model, or of another format: its texts and its calls.
-    fn anew(answer: &Answer, ids: &Ids, out: &mut Vec<String>);
+    fn anew(answer: &Answer, ids: &Ids, out: &mut List<'_>);
 }
 
 /// Adds the conversation; what goes on gives the same elements and further ones.
-pub fn conversation<F: Elements>(format: &F, ask: &Ask<'_>, out: &mut Vec<String>) {
+pub fn conversation<F: Elements>(format: &F, ask: &Ask<'_>, out: &mut List<'_>) {
     let mut ids = Ids::default();
     for (at, entry) in ask.entries.iter().enumerate() {
         match entry {
             Entry::User { results, texts } => {
-                out.extend(results.iter().map(|result| {
-                    let id = quote(ids.of(&result.call));
-                    F::result(&id, &output(result))
-                }));
-                let said = texts.iter().filter(|text| !text.trim().is_empty());
-                out.extend(said.map(|text| F::user(text)));
+                for result in results {
+                    F::result(out.next(), &quote(ids.of(&result.call)), result);
+                }
+                for text in texts.iter().filter(|text| !text.trim().is_empty()) {
+                    F::user(out.next(), text);
+                }
             }
             Entry::Assistant(answer) => {
                 let own = answer.wire == format.wire() && answer.model == ask.setup.model;
@@ -80,26 +82,28 @@ pub fn conversation<F: Elements>(format: &F, ask: &Ask<'_>, out: &mut Vec<String
             }
         }
     }
-    out.extend(ask.aside.map(F::user));
+    if let Some(aside) = ask.aside {
+        F::user(out.next(), aside);
+    }
 }
 
-/// A result as text: these formats have no mark for a failure.
-fn output(result: &CallResult) -> String {
-    if result.is_error {
-        quote(&format!("Error: {}", result.text))
-    } else {
-        quote(&result.text)
+/// What a result says, as JSON: these formats have no mark for a failure.
+pub fn output(out: &mut String, result: &CallResult) {
+    let text = result.text.json();
+    match text.strip_prefix('"').filter(|_| result.is_error) {
+        Some(rest) => put(out, &["\"Error: ", rest]),
+        None => out.push_str(text),
     }
 }
 
 /// The members that declare a tool.
-pub fn function(tool: &ToolSpec) -> String {
-    format!(
-        "\"name\":{},\"description\":{},\"parameters\":{}",
-        quote(&tool.name),
-        quote(&tool.description),
-        tool.schema
-    )
+pub fn function(out: &mut String, tool: &ToolSpec) {
+    let (name, description) = (quote(&tool.name), quote(&tool.description));
+    put(
+        out,
+        &["\"name\":", &name, ",\"description\":", &description],
+    );
+    put(out, &[",\"parameters\":", &tool.schema]);
 }
 
 /// The members that tell what was called, and with what.

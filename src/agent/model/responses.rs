@@ -7,13 +7,13 @@
 
 mod assemble;
 
-use super::body::Body;
+use super::body::{Body, List, put};
 use super::foreign::Ids;
-use super::members::quote;
 use super::openai::{self, BREAKPOINT, Elements, Family};
 use super::{Ask, Assemble, Format, NO_TEXT};
 use crate::agent::machine::ToolSpec;
-use crate::agent::talk::{Answer, Kind, ToolCall};
+use crate::agent::talk::{Answer, CallResult, Kind, ToolCall};
+use crate::agent::text::quote;
 use crate::provider::wire::Wire;
 
 /// Smallest output limit that is accepted.
@@ -35,7 +35,7 @@ impl Format for Responses {
     fn request(&self, ask: &Ask<'_>) -> Vec<u8> {
         let setup = ask.setup;
         let family = Family::of(&setup.model);
-        let mut body = Body::of(setup);
+        let mut body = Body::of(ask);
         body.member("stream", true);
         body.member("store", false);
         body.member("max_output_tokens", ask.max_tokens.max(MIN_OUTPUT));
@@ -48,17 +48,19 @@ impl Format for Responses {
         if family.openai {
             body.member("prompt_cache_key", openai::cache_key(setup));
         }
-        let tools: Vec<String> = setup.tools.iter().map(declaration).collect();
-        body.tools(&tools);
+        body.tools(&setup.tools, declaration, "");
         let system = Some(&setup.system).filter(|system| !system.trim().is_empty());
         // Instructions cannot carry a breakpoint; as a message they can.
         if let Some(system) = system.filter(|_| !family.breakpoints) {
             body.member("instructions", quote(system));
         }
         let system = system.filter(|_| family.breakpoints);
-        let mut items: Vec<String> = system.into_iter().map(|text| developer(text)).collect();
-        openai::conversation(self, ask, &mut items);
-        body.list("input", &items);
+        body.list("input", |items| {
+            if let Some(system) = system {
+                message(items.next(), "developer", "input_text", system, BREAKPOINT);
+            }
+            openai::conversation(self, ask, items);
+        });
         body.end()
     }
 
@@ -68,56 +70,66 @@ impl Format for Responses {
 }
 
 impl Elements for Responses {
-    fn result(id: &str, output: &str) -> String {
-        format!("{{\"type\":\"function_call_output\",\"call_id\":{id},\"output\":{output}}}")
+    fn result(out: &mut String, id: &str, result: &CallResult) {
+        let kind = "{\"type\":\"function_call_output\",\"call_id\":";
+        put(out, &[kind, id, ",\"output\":"]);
+        openai::output(out, result);
+        out.push('}');
     }
 
-    fn user(text: &str) -> String {
-        message("user", "input_text", text, "")
+    fn user(out: &mut String, text: &str) {
+        message(out, "user", "input_text", text, "");
     }
 
-    fn as_it_came(answer: &Answer, out: &mut Vec<String>) {
-        let blocks = answer.blocks.iter().filter(|block| !block.kind.is_blank());
-        out.extend(blocks.map(|block| block.raw.clone()));
+    fn as_it_came(answer: &Answer, out: &mut List<'_>) {
+        for block in answer.blocks.iter().filter(|block| !block.kind.is_blank()) {
+            out.next().push_str(&block.raw);
+        }
     }
 
-    fn anew(answer: &Answer, ids: &Ids, out: &mut Vec<String>) {
+    fn anew(answer: &Answer, ids: &Ids, out: &mut List<'_>) {
         let before = out.len();
         for block in &answer.blocks {
             match &block.kind {
                 kind if kind.is_blank() => {}
-                Kind::Text(text) => out.push(message("assistant", "output_text", text, "")),
-                Kind::Call(call) => out.push(function_call(call, ids)),
+                Kind::Text(text) => message(out.next(), "assistant", "output_text", text, ""),
+                Kind::Call(call) => function_call(out.next(), call, ids),
                 Kind::Thinking | Kind::Other => {}
             }
         }
         if out.len() == before {
-            out.push(message("assistant", "output_text", NO_TEXT, ""));
+            message(out.next(), "assistant", "output_text", NO_TEXT, "");
         }
     }
 }
 
 /// Strict is the default here, and refuses schemas with optional members.
-fn declaration(tool: &ToolSpec) -> String {
-    let function = openai::function(tool);
-    format!("{{\"type\":\"function\",{function},\"strict\":false}}")
+fn declaration(out: &mut String, tool: &ToolSpec) {
+    out.push_str("{\"type\":\"function\",");
+    openai::function(out, tool);
+    out.push_str(",\"strict\":false}");
 }
 
-fn developer(text: &str) -> String {
-    message("developer", "input_text", text, BREAKPOINT)
+fn message(out: &mut String, role: &str, part: &str, text: &str, more: &str) {
+    put(
+        out,
+        &["{\"type\":\"message\",\"role\":\"", role, "\",\"content\":"],
+    );
+    put(
+        out,
+        &[
+            "[{\"type\":\"",
+            part,
+            "\",\"text\":",
+            &quote(text),
+            more,
+            "}]}",
+        ],
+    );
 }
 
-fn message(role: &str, part: &str, text: &str, more: &str) -> String {
-    format!(
-        "{{\"type\":\"message\",\"role\":\"{role}\",\"content\":[{{\"type\":\"{part}\",\"text\":{}{more}}}]}}",
-        quote(text)
-    )
-}
-
-fn function_call(call: &ToolCall, ids: &Ids) -> String {
-    format!(
-        "{{\"type\":\"function_call\",\"call_id\":{},{}}}",
-        quote(ids.of(&call.id)),
-        openai::called(call)
-    )
+fn function_call(out: &mut String, call: &ToolCall, ids: &Ids) {
+    let id = quote(ids.of(&call.id));
+    put(out, &["{\"type\":\"function_call\",\"call_id\":", &id, ","]);
+    put(out, &[&openai::called(call), "}"]);
 }

@@ -32,7 +32,7 @@ impl Loop {
             self.play.make(|_| (result.to_owned(), is_error));
         }
         assert_legal(self.play.run.entries());
-        (self.play.results()[0].text.clone(), run)
+        (self.play.results()[0].text.to_string(), run)
     }
 
     fn ended(&self) -> Option<Vec<String>> {

@@ -353,7 +353,7 @@ async fn f05_2_a_log_with_empty_messages_goes_on() {
                 // As an older program may have written it.
                 result: CallResult {
                     call: "t1".to_owned(),
-                    text: String::new(),
+                    text: String::new().into(),
                     is_error: false,
                 },
             },

@@ -72,6 +72,10 @@ impl Journal for Kept {
         Ok(())
     }
 
+    fn settle(&mut self) -> Result<(), JournalError> {
+        Ok(())
+    }
+
     fn checkpoint(&mut self, _run: &AgentRun) -> Result<(), JournalError> {
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! A member of a message that comes in pieces.
 
-use super::super::members::{Members, quote, said};
+use super::super::members::{Members, said};
+use crate::agent::text::quote;
 
 /// Members of an element whose pieces are joined; of all others the last value counts.
 const JOINED: &[&str] = &["text", "summary", "thinking", "data"];

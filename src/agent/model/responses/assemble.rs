@@ -10,11 +10,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::super::fate::{Fate, MAX_BLOCKS, is_cut};
-use super::super::members::{Members, quote, said};
+use super::super::members::{Members, said};
 use super::super::openai::{arguments, input};
 use super::super::{Assemble, Broken, Piece, Whole, unmixed};
 use crate::agent::machine::Stop;
 use crate::agent::talk::{Answer, Block, Kind, ToolCall};
+use crate::agent::text::quote;
 use crate::provider::wire::Wire;
 use crate::sse::Event;
 
