@@ -6,4 +6,4 @@ mod repetition;
 mod scene;
 mod sixty;
 mod traced;
-mod world;
+pub mod world;

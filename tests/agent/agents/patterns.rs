@@ -10,12 +10,13 @@ use prefixgate::agent::machine::{Outcome, Setup};
 use prefixgate::agent::memory::{Files, Memory};
 use prefixgate::agent::pattern::{Check, Pattern, PlanExecute, Reflexion, Report};
 use prefixgate::agent::tools::{Commands, Root, Tool, builtin, run_command};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::play::setup;
 use super::scripted::{Asked, Model, Says};
 use super::site::Site;
+use crate::whole::world::{agent, ended};
 
 fn put(dir: &Path, name: &str, text: &str) {
     let path = dir.join(name);
@@ -346,6 +347,37 @@ async fn a_rename_across_files_is_planned_and_executed() {
     let seen = model.upstream.seen().len();
     assert_eq!(work(&site, &pattern, &setup(), RENAME).await, report);
     assert_eq!(model.upstream.seen().len(), seen);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_shows_each_plan_and_what_became_of_its_steps() {
+    let dir = project();
+    let home = TempDir::new().unwrap();
+    let model = Model::start(renames).await;
+    let mut command = agent(home.path());
+    command
+        .env("ANTHROPIC_API_KEY", "test")
+        .env("ANTHROPIC_BASE_URL", model.upstream.url())
+        .env("PREFIXGATE_AGENT_ROOT", dir.path())
+        .args(["--json", "--pattern", "plan-execute"])
+        .args(["--allow", "grep,sh", RENAME]);
+    let run = ended(command).await;
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let of = |kind: &str| -> Vec<Value> {
+        let lines = run.lines().into_iter();
+        lines.filter(|line| line["type"] == kind).collect()
+    };
+    let planned = of("planned");
+    assert_eq!(planned.len(), 2, "{planned:?}");
+    let judged: Vec<_> = of("judged")
+        .iter()
+        .map(|line| line["passed"].clone())
+        .collect();
+    assert_eq!(judged, [true, false, true]);
+    let summary = run.summary();
+    assert_eq!(summary["passed"], true, "{summary}");
+    assert_eq!(get(dir.path(), "lib.sh"), "load() { echo \"got $1\"; }\n");
+    assert_eq!(model.agents().len(), 5);
 }
 
 /// Killed at every request in turn: what had been done is not done again, and the end is the same.
