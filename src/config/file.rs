@@ -17,7 +17,7 @@ use super::{
     CacheKey, CacheLifetime, CachePolicy, CacheRetention, Format, NativeDiagnostics, Threads,
     WebSockets,
 };
-use crate::provider::dialect::CacheOptions;
+use crate::provider::dialect::{CacheControl, CacheOptions};
 use crate::provider::view::Ttl;
 
 /// A value and where it stands.
@@ -158,6 +158,8 @@ section! {
         cache_ttl: Ttl,
         /// What it knows of what can be said about OpenAI's cache.
         cache_options: CacheOptions,
+        /// Where it takes Anthropic's breakpoints in Chat requests for Claude.
+        cache_control: CacheControl,
     }
 }
 
@@ -336,6 +338,7 @@ const UPSTREAM_KEYS: &[&str] = &[
     "NAME.cache_min",
     "NAME.cache_ttl",
     "NAME.cache_options",
+    "NAME.cache_control",
 ];
 
 /// Every section with its keys, as messages and the documentation test need them.

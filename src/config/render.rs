@@ -108,6 +108,8 @@ impl Config {
             add(&section, "cost", quoted(cost.word()));
             let known = dialect.cache_options;
             add(&section, "cache_options", quoted(known.word()));
+            let places = dialect.cache_control;
+            add(&section, "cache_control", quoted(places.word()));
             if let Some(rules) = dialect.caching {
                 add(&section, "cache_step", rules.step.to_string());
                 add(&section, "cache_min", rules.min_tokens.to_string());

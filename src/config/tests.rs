@@ -87,7 +87,7 @@ fn every_error_says_where_what_and_how() {
         (
             "[upstream.anthropic]\napi_key = \"sk\"",
             "f.toml:2: unknown key `api_key` in [upstream.anthropic]; keys are not configured: the client's own are \
-             passed on (known keys: profile, url, format, prices, ask_usage, cached_beside, reasoning_beside, absent_cached, writes, cost, cache_step, cache_min, cache_ttl, cache_options)",
+             passed on (known keys: profile, url, format, prices, ask_usage, cached_beside, reasoning_beside, absent_cached, writes, cost, cache_step, cache_min, cache_ttl, cache_options, cache_control)",
         ),
         (
             "[cahce]",

@@ -14,7 +14,7 @@ use super::{
     CacheKey, CacheLifetime, CachePolicy, CacheRetention, Format, NativeDiagnostics, Threads,
     WebSockets,
 };
-use crate::provider::dialect::CacheOptions;
+use crate::provider::dialect::{CacheControl, CacheOptions};
 use crate::provider::view::Ttl;
 
 /// A kind of value.
@@ -221,6 +221,7 @@ choice!(NativeDiagnostics, "pass" => NativeDiagnostics::Pass, "request" => Nativ
 choice!(CacheKey, "pass" => CacheKey::Pass, "add" => CacheKey::Add);
 choice!(CacheLifetime, "pass" => CacheLifetime::Pass, "30m" => CacheLifetime::HalfHour, "12h" => CacheLifetime::HalfDay);
 choice!(CacheRetention, "pass" => CacheRetention::Pass, "24h" => CacheRetention::Day);
+choice!(CacheControl, "none" => CacheControl::None, "texts" => CacheControl::Texts, "results" => CacheControl::Results);
 choice!(CacheOptions, "none" => CacheOptions::None, "ttl" => CacheOptions::Lifetime, "all" => CacheOptions::All);
 choice!(WebSockets, "pass" => WebSockets::Pass, "refuse" => WebSockets::Refuse);
 choice!(Threads, "pass" => Threads::Pass, "replay" => Threads::Replay);

@@ -20,7 +20,6 @@ use crate::prompt_cache::habits::{Kind, Outlook};
 use crate::prompt_cache::splice::{self, Splice};
 use crate::prompt_cache::trail;
 use crate::provider::view::{Block, BlockKind, History, RequestView, Ttl, Unmarkable};
-use crate::provider::wire::Wire;
 use crate::usage::Rates;
 use spots::spots;
 use worth::{Anchor, Mark, Worth};
@@ -143,7 +142,7 @@ pub struct Plan {
 #[must_use]
 pub fn plan(situation: &Situation) -> Plan {
     let view = situation.view;
-    if view.wire != Wire::Messages {
+    if !view.anthropic_rules {
         let mut plan = Plan::default();
         beside::place(situation, &mut plan);
         return plan;

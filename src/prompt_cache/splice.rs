@@ -7,7 +7,7 @@
 use bytes::Bytes;
 
 use super::chain::with_comma;
-use crate::provider::view::{Block, Form, Marker, MarkerSpelling, RequestView, Span, Ttl};
+use crate::provider::view::{Block, BlockKind, Form, Marker, MarkerSpelling, RequestView, Span, Ttl};
 
 /// An edit of a body at one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,11 +30,16 @@ pub fn mark(block: &Block, ttl: Ttl, spelling: &MarkerSpelling) -> Vec<Splice> {
         remove: 0,
         insert: Bytes::from_static(insert),
     };
-    match block.form {
-        Form::Object => vec![splice(block.span.end.saturating_sub(1), pieces.member)],
+    let result = spelling.results_inside && block.kind == BlockKind::ToolResult;
+    let (form, span) = match block.content.filter(|_| result) {
+        Some(content) => (Form::BareString, content),
+        None => (block.form, block.span),
+    };
+    match form {
+        Form::Object => vec![splice(span.end.saturating_sub(1), pieces.member)],
         Form::BareString => vec![
-            splice(block.span.start, pieces.wrap_open),
-            splice(block.span.end, pieces.wrap_close),
+            splice(span.start, pieces.wrap_open),
+            splice(span.end, pieces.wrap_close),
         ],
     }
 }

@@ -13,6 +13,8 @@ pub struct Dialect {
     pub caching: Option<Automatic>,
     /// What it knows of what a request can say about OpenAI's cache.
     pub cache_options: CacheOptions,
+    /// Where it takes Anthropic's breakpoints in Chat requests for Claude.
+    pub cache_control: CacheControl,
     /// It tells what an answer cost, in USD, and is believed.
     pub tells_cost: bool,
 }
@@ -24,6 +26,7 @@ impl Default for Dialect {
             counting: Counting::default(),
             caching: None,
             cache_options: CacheOptions::default(),
+            cache_control: CacheControl::default(),
             tells_cost: false,
         }
     }
@@ -41,6 +44,19 @@ pub enum CacheOptions {
     /// All of it: breakpoints on parts, the comparison with an earlier answer, and the retention of
     /// older models as well.
     All,
+}
+
+/// Where an upstream takes Anthropic's breakpoints in Chat requests for Claude. None are added for one
+/// that may not take them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CacheControl {
+    /// Nowhere that is known.
+    #[default]
+    None,
+    /// On texts of the system prompt and of the user.
+    Texts,
+    /// On the texts of tools' results as well.
+    Results,
 }
 
 /// How an upstream counts tokens. The default is OpenAI's own way: the prompt includes what was

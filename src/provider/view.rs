@@ -262,6 +262,8 @@ pub struct MarkerSpelling {
     pub m5: Spelling,
     /// With the long lifetime.
     pub h1: Spelling,
+    /// The breakpoint of a tool's result stands on its text, not on the result.
+    pub results_inside: bool,
 }
 
 /// The pieces of one breakpoint; they fit around any block that may carry one.
@@ -413,6 +415,8 @@ pub struct RequestView {
     pub wire: Wire,
     /// How its provider caches prompts.
     pub caching: Caching,
+    /// The cache is Anthropic's: four breakpoints, each of which costs what it writes.
+    pub anthropic_rules: bool,
     /// The model asked for.
     pub model: Option<String>,
     /// Whether a stream was asked for.

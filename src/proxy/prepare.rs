@@ -18,6 +18,7 @@ use crate::prompt_cache::engine::News;
 use crate::prompt_cache::helpers::tool_order;
 use crate::prompt_cache::splice::{self, Splice};
 use crate::provider::decode;
+use crate::provider::openai::claude;
 use crate::provider::dialect::{CacheOptions, Dialect};
 use crate::provider::view::{Caching, History, RequestView, Ttl};
 use crate::provider::wire::Wire;
@@ -40,6 +41,8 @@ pub struct Prepared {
     pub asked: Option<Asked>,
     /// The history is held by the provider.
     pub continues: bool,
+    /// Lifetime of what is written, where it is not what the upstream usually gives.
+    pub writes: Option<Ttl>,
     /// The body as it was looked at, and what is to be learnt of it once it is on its way.
     pub learning: Option<(Bytes, News)>,
 }
@@ -85,7 +88,9 @@ impl Asking<'_> {
         let mut view = self.wire.view(body)?;
         if view.wire != Wire::Messages {
             let knows = self.knows();
-            if knows < CacheOptions::All {
+            if view.anthropic_rules {
+                claude::restrict(&mut view, self.dialect.cache_control);
+            } else if knows < CacheOptions::All {
                 (view.spelling, view.question, view.retention) = (None, None, None);
             }
             if knows < CacheOptions::Lifetime {
@@ -124,6 +129,7 @@ pub fn prepare(
         stop: None,
         asked: None,
         continues: false,
+        writes: None,
         learning: None,
     };
     let looked = look(asking, body, shared.config.inspect_bytes);
@@ -141,6 +147,7 @@ pub fn prepare(
         }
     };
     prepared.continues = matches!(view.history, History::Continues(_));
+    prepared.writes = view.anthropic_rules.then_some(Ttl::M5);
     let client_order = shared
         .config
         .stable_tool_order

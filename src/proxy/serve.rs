@@ -22,6 +22,7 @@ use super::upward::{learn, not_switched, send, send_turn, warm_first};
 use super::{Shared, guard, headers, prepare, route, socket, tunnel};
 use crate::config::Threads;
 use crate::prompt_cache::chain::Hash;
+use crate::provider::dialect::Counting;
 use crate::provider::wire::Wire;
 use crate::run::{Labels, identify};
 use crate::trace::{Outcome, RequestKind};
@@ -122,6 +123,7 @@ pub async fn serve(
         }
         return tunnel::open(shared, &clients, account, parts, body, protocol, &upstream).await;
     }
+    let mut writes = None;
     let sent = if turn {
         // A body that is read whole goes out with its length, which leaves no place for trailers.
         parts.headers.remove(TRAILER);
@@ -192,6 +194,7 @@ pub async fn serve(
         if !shared.config.warm_first.is_zero() {
             warm_first(&shared, &mut account).await;
         }
+        writes = prepared.writes;
         let learning = prepared.learning.take();
         let sending = send_turn(
             &shared,
@@ -215,7 +218,11 @@ pub async fn serve(
         .is_some_and(|r| r.method == Method::HEAD.as_str());
     match sent.and_then(|answer| not_switched(&upstream.name, answer)) {
         Ok(answer) => {
-            let read = (turn && !method_is_head).then_some((wire, upstream.dialect.counting));
+            let counting = Counting {
+                writes: writes.unwrap_or(upstream.dialect.counting.writes),
+                ..upstream.dialect.counting
+            };
+            let read = (turn && !method_is_head).then_some((wire, counting));
             pass_on(&shared, account, answer, read, unframed)
         }
         Err((refusal, outcome)) => refuse(account, refusal, outcome, wire),

@@ -199,6 +199,9 @@ impl Resolver<'_> {
         if let Some(known) = take!(cache_options) {
             dialect.cache_options = known;
         }
+        if let Some(places) = take!(cache_control) {
+            dialect.cache_control = places;
+        }
         let (step, min, ttl) = (take!(cache_step), take!(cache_min), take!(cache_ttl));
         if step.is_some() || min.is_some() || ttl.is_some() {
             let mut rules = dialect.caching.unwrap_or(Automatic {

@@ -233,6 +233,7 @@ static UNWRITTEN: MarkerSpelling = {
     MarkerSpelling {
         m5: NOTHING,
         h1: NOTHING,
+        results_inside: false,
     }
 };
 
@@ -243,6 +244,7 @@ fn view_of(request: &Request, client: &[Mark]) -> RequestView {
     let mut view = RequestView {
         model: Some(request.recorded.trail.model.to_string()),
         spelling: Some(&UNWRITTEN),
+        anthropic_rules: true,
         ..RequestView::default()
     };
     let nowhere = Span { start: 0, end: 0 };

@@ -24,19 +24,26 @@ use crate::provider::view::{
 /// longer id ignored (two conversations must not become one by cutting).
 const MAX_WORD_BYTES: usize = 1024;
 
-/// How a breakpoint is written. Five minutes is the default and is left unsaid.
-pub static MARKERS: MarkerSpelling = MarkerSpelling {
-    m5: Spelling {
-        member: br#","cache_control":{"type":"ephemeral"}"#,
-        wrap_open: br#"[{"type":"text","text":"#,
-        wrap_close: br#","cache_control":{"type":"ephemeral"}}]"#,
-    },
-    h1: Spelling {
-        member: br#","cache_control":{"type":"ephemeral","ttl":"1h"}"#,
-        wrap_open: br#"[{"type":"text","text":"#,
-        wrap_close: br#","cache_control":{"type":"ephemeral","ttl":"1h"}}]"#,
-    },
-};
+/// How a breakpoint is written.
+pub static MARKERS: MarkerSpelling = cache_control(false);
+
+/// The spelling of Anthropic's breakpoints. Five minutes is the default and is left unsaid.
+pub const fn cache_control(results_inside: bool) -> MarkerSpelling {
+    const WRAP_OPEN: &[u8] = br#"[{"type":"text","text":"#;
+    MarkerSpelling {
+        m5: Spelling {
+            member: br#","cache_control":{"type":"ephemeral"}"#,
+            wrap_open: WRAP_OPEN,
+            wrap_close: br#","cache_control":{"type":"ephemeral"}}]"#,
+        },
+        h1: Spelling {
+            member: br#","cache_control":{"type":"ephemeral","ttl":"1h"}"#,
+            wrap_open: WRAP_OPEN,
+            wrap_close: br#","cache_control":{"type":"ephemeral","ttl":"1h"}}]"#,
+        },
+        results_inside,
+    }
+}
 
 /// How a text is appended to a message.
 static TEXT_BLOCK: TextSpelling = TextSpelling {
@@ -56,6 +63,7 @@ static TEXT_BLOCK: TextSpelling = TextSpelling {
 pub fn view(body: &[u8]) -> Result<RequestView, Fault> {
     let mut reader = Reader::new(body)?;
     reader.out.spelling = Some(&MARKERS);
+    reader.out.anthropic_rules = true;
     reader.out.text_block = Some(&TEXT_BLOCK);
     reader.out.question = Some(&QUESTION);
     let top = reader.top_level()?;

@@ -30,6 +30,7 @@ const fn markers(wrap_open: &'static [u8]) -> MarkerSpelling {
     MarkerSpelling {
         m5: one(wrap_open),
         h1: one(wrap_open),
+        results_inside: false,
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod assembled;
 pub mod caching;
+pub mod claude;
 pub mod diagnosis;
 pub mod error;
 pub mod models;

@@ -26,6 +26,12 @@ pub fn may_reason(model: &str) -> bool {
     !(name.starts_with("chatgpt") || generation(name).is_some_and(never))
 }
 
+/// Whether a model is one of Anthropic's, as resellers name them.
+#[must_use]
+pub fn is_claude(model: &str) -> bool {
+    name(model).contains("claude")
+}
+
 /// The name without that of a reseller before it.
 fn name(model: &str) -> &str {
     model.rsplit('/').next().unwrap_or(model)

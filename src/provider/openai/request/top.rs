@@ -3,6 +3,7 @@
 use super::reader::{MAX_WORD_BYTES, Reader, Seen};
 use crate::provider::json::{Fault, beginning, says, unescape};
 use crate::provider::openai::caching::{controls, rules};
+use crate::provider::openai::claude;
 use crate::provider::openai::diagnosis::QUESTION;
 use crate::provider::view::{
     Caching, History, Parameter, RequestView, Section, Span, TextSpelling, Ttl, UsageQuestion,
@@ -334,6 +335,7 @@ impl Reader<'_> {
         }
         head.append(&mut self.talk);
         self.out.blocks = head;
+        claude::adapt(&mut self.out, self.body);
         self.out
     }
 
