@@ -7,7 +7,9 @@
 use bytes::Bytes;
 
 use super::chain::with_comma;
-use crate::provider::view::{Block, BlockKind, Form, Marker, MarkerSpelling, RequestView, Span, Ttl};
+use crate::provider::view::{
+    Block, BlockKind, Form, Marker, MarkerSpelling, RequestView, Span, Ttl,
+};
 
 /// An edit of a body at one place.
 #[derive(Debug, Clone, PartialEq, Eq)]

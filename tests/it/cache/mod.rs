@@ -3,6 +3,7 @@
 mod beside;
 mod cases;
 mod changes;
+mod claude;
 mod helpers;
 mod kept;
 mod lineages;
