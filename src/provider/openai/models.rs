@@ -33,7 +33,8 @@ pub fn is_claude(model: &str) -> bool {
 }
 
 /// The name without that of a reseller before it.
-fn name(model: &str) -> &str {
+#[must_use]
+pub fn name(model: &str) -> &str {
     model.rsplit('/').next().unwrap_or(model)
 }
 

@@ -9,6 +9,7 @@ use crate::prompt_cache::plan::{self, Plan};
 use crate::prompt_cache::splice::{self, Splice};
 use crate::prompt_cache::trail::{Betas, earlier_thinking, short};
 use crate::provider::anthropic;
+use crate::provider::openai::models;
 use crate::provider::view::{RequestView, Section, Ttl};
 use crate::proxy::Shared;
 use crate::proxy::account::Account;
@@ -50,8 +51,17 @@ pub(super) fn watch(
     let ratio = seat
         .bytes_per_token_milli
         .unwrap_or(facts.bytes_per_token_milli);
-    let by_rule = view.caching.automatic().map(|rules| rules.min_tokens);
-    let min_tokens = facts.min_cache_tokens.or(by_rule);
+    let by_rule = || match view.caching.automatic() {
+        Some(rules) => Some(rules.min_tokens),
+        // A reseller's prices are its own, but the cache is that of the model's maker.
+        None if view.anthropic_rules => {
+            let name = models::name(model);
+            let facts = shared.prices.model("anthropic", name, now_ms);
+            facts.min_cache_tokens
+        }
+        None => None,
+    };
+    let min_tokens = facts.min_cache_tokens.or_else(by_rule);
     let dropped = dropped_thinking(model, body, view);
     let thread = short(&shared.hasher.keyed("thread", &thread_name(&seat, asking)));
     let app = app(shared, account, asking, body, view);
