@@ -242,6 +242,7 @@ fn strange_bodies_are_read_or_refused_but_never_break() {
     let shapes =
         r#"{"messages":"x","system":7,"tools":{"a":1},"max_tokens":12345678901234567890123}"#;
     let empty = RequestView {
+        anthropic_rules: true,
         spelling: Some(&MARKERS),
         text_block: Some(&super::TEXT_BLOCK),
         question: Some(&QUESTION),
