@@ -60,7 +60,8 @@ pub fn advice(
              breakpoint out",
         ),
         Reason::NoMarker => "the request had no breakpoint: set cache.policy to fill, or set \
-                             one on the last block that stays the same"
+                             one on the last block that stays the same; for Claude behind a router \
+                             the upstream's section says with cache_control that it takes them"
             .into(),
         Reason::Evicted => "by all known rules the entry was there and the provider did not use it: \
                             nothing in the request is to blame; if it happens often, tell the \
