@@ -8,6 +8,8 @@ import bodies
 STREAMS = 1_000
 BATCH = 50
 PATIENCE = 60
+# Streams of agents are open for minutes: allocators have given back by then what they only keep ready.
+SETTLED = 12
 
 
 class SlowProvider:
@@ -87,6 +89,7 @@ async def _finish(reader, writer):
 
 
 async def _hold(target, provider, body, headers):
+    await asyncio.sleep(SETTLED)
     before = target.rss_bytes()
     streams = []
     for at in range(0, STREAMS, BATCH):
@@ -96,6 +99,7 @@ async def _hold(target, provider, body, headers):
             _open(target.port, body.replace(mark, b"%0*d" % (len(mark), n)), headers) for n in number
         ]
         streams += await asyncio.gather(*opened)
+    await asyncio.sleep(SETTLED)
     held = target.rss_bytes()
     provider.let_go()
     await asyncio.gather(*(_finish(*stream) for stream in streams))
