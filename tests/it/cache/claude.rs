@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{text, told};
 use crate::support::client::Wire;
-use crate::support::upstream::{Seen, Step, Upstream, json as reply};
+use crate::support::upstream::{LAST_CHUNK, SSE_HEAD, Seen, Step, Upstream, chunk, json as reply};
 use crate::support::world::World;
 
 const PATH: &str = "/v1/chat/completions";
@@ -64,7 +64,8 @@ impl Routed {
         assert_eq!(reply.status, 200, "{}", reply.text());
         let arrived = String::from_utf8(self.router.last().body.to_vec()).unwrap();
         let turn = self.world.recorded(run, before + 1).await.remove(before);
-        let answer: Value = serde_json::from_str(&reply.text()).unwrap();
+        // A stream is nobody's here.
+        let answer: Value = serde_json::from_str(&reply.text()).unwrap_or_default();
         (arrived, answer["choices"][0]["message"].clone(), turn)
     }
 }
@@ -87,10 +88,38 @@ fn route(provider: &str, chat: &Value) -> Vec<u8> {
     if !head.starts_with("HTTP/1.1 200") {
         return reply(400, body);
     }
-    reply(
-        200,
-        &completion(&serde_json::from_str(body).unwrap()).to_string(),
-    )
+    let answer = completion(&serde_json::from_str(body).unwrap());
+    match chat["stream"] == true {
+        true => streamed(&answer, chat["stream_options"]["include_usage"] == true),
+        false => reply(200, &answer.to_string()),
+    }
+}
+
+/// A completion as a stream of few chunks.
+fn streamed(answer: &Value, with_usage: bool) -> Vec<u8> {
+    let of = |choices: Value, usage: Value| {
+        let chunk = json!({"id": answer["id"], "object": "chat.completion.chunk",
+            "model": answer["model"], "choices": choices, "usage": usage});
+        format!("data: {chunk}\n\n")
+    };
+    let choice = &answer["choices"][0];
+    let mut delta = choice["message"].clone();
+    for (at, call) in delta["tool_calls"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+        .enumerate()
+    {
+        call["index"] = at.into();
+    }
+    let delta = json!([{"index": 0, "delta": delta, "finish_reason": null}]);
+    let end = json!([{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]);
+    let mut stream = of(delta, Value::Null) + &of(end, Value::Null);
+    if with_usage {
+        stream += &of(json!([]), answer["usage"].clone());
+    }
+    stream += "data: [DONE]\n\n";
+    [SSE_HEAD, &chunk(stream.as_bytes()), LAST_CHUNK].concat()
 }
 
 fn parts(content: &Value) -> Vec<Value> {
@@ -285,4 +314,17 @@ async fn without_breakpoints_nothing_is_cached_and_nobody_broke_it() {
         let read = turn.usage.read.unwrap();
         assert!(turn.turn == 1 || read > 2_000, "{:?}", turn.usage);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_is_asked_for_its_tokens_and_tells_what_was_read() {
+    let routed = Routed::new(CacheControl::Results, |_| {}).await;
+    let mut body = task(1);
+    body["stream"] = true.into();
+    let (arrived, _, first) = routed.ask("a", &body).await;
+    assert!(arrived.contains(r#""include_usage":true"#), "{arrived}");
+    assert!(first.usage.write_5m > Some(2_000), "{:?}", first.usage);
+    let (_, _, again) = routed.ask("a", &body).await;
+    assert_eq!(again.usage.read, first.usage.write_5m);
+    assert_eq!(again.usage.write_30m, None);
 }
