@@ -399,6 +399,25 @@ fn upstreams_keep_the_order_of_preference() {
 }
 
 #[test]
+fn where_breakpoints_for_claude_are_taken_is_said_by_profile_or_by_hand() {
+    use crate::provider::dialect::CacheControl;
+
+    let own = "[upstream.openrouter]\n[upstream.litellm]\n[upstream.groq]\n\
+               [upstream.mine]\nprofile = \"litellm\"\ncache_control = \"none\"\n";
+    let config = Case::new(own).load().unwrap();
+    let of = |name: &str| {
+        let mut upstreams = config.upstreams.iter();
+        let found = upstreams.find(|upstream| upstream.name == name);
+        found.unwrap().dialect.cache_control
+    };
+    assert_eq!(of("openrouter"), CacheControl::Results);
+    assert_eq!(of("litellm"), CacheControl::Texts);
+    for none in ["openai", "groq", "mine"] {
+        assert_eq!(of(none), CacheControl::None, "{none}");
+    }
+}
+
+#[test]
 fn own_address_is_no_upstream() {
     for (listen, url, refused) in [
         ("127.0.0.1:7", "http://127.0.0.1:7", true),

@@ -147,7 +147,7 @@ pub fn prepare(
         }
     };
     prepared.continues = matches!(view.history, History::Continues(_));
-    prepared.writes = view.anthropic_rules.then_some(Ttl::M5);
+    prepared.writes = view.anthropic_rules.then_some(claude::WRITES);
     let client_order = shared
         .config
         .stable_tool_order

@@ -12,13 +12,21 @@
 use super::models;
 use crate::provider::anthropic::request::cache_control;
 use crate::provider::dialect::CacheControl;
+use crate::provider::json::blank;
 use crate::provider::view::{
-    Block, BlockKind, Caching, MarkerSpelling, RequestView, Role, Section, Unmarkable,
+    Block, BlockKind, Caching, MarkerSpelling, RequestView, Role, Section, Ttl, Unmarkable,
 };
 use crate::provider::wire::Wire;
 
 /// A breakpoint on a part of a message; a text that stands as a string becomes a part.
 pub static MARKERS: MarkerSpelling = cache_control(true);
+
+/// How long what is written lives where the request says nothing.
+pub const WRITES: Ttl = Ttl::M5;
+
+/// The id in the price data of whose cache it is. A reseller's prices are its own, but what is too
+/// short to be cached is said by the model's maker.
+pub const MAKER: &str = "anthropic";
 
 /// Makes the view of a Chat request for Claude into one by Anthropic's rules; others stay.
 pub(super) fn adapt(view: &mut RequestView, body: &[u8]) {
@@ -49,10 +57,10 @@ fn takes_marker(block: &Block, role: Option<Role>, body: &[u8]) -> bool {
     match block.kind {
         BlockKind::Text => matches!(role, Some(Role::User | Role::System)),
         // A string is made a part; of parts one would have to be chosen.
-        BlockKind::ToolResult => match block.content.map(|content| content.of(body)) {
-            Some([b'"', text @ .., b'"']) => !text.iter().all(u8::is_ascii_whitespace),
-            _ => false,
-        },
+        BlockKind::ToolResult => block.content.is_some_and(|content| {
+            let content = content.of(body);
+            content.starts_with(b"\"") && !blank(content)
+        }),
         _ => false,
     }
 }
@@ -80,7 +88,6 @@ mod tests {
     use super::*;
     use crate::prompt_cache::splice::{Splice, apply, mark};
     use crate::provider::openai::request::tests::properties::{body, conversation};
-    use crate::provider::view::Ttl;
 
     fn view(body: &Value) -> (Bytes, RequestView) {
         let body = Bytes::from(body.to_string());
@@ -111,7 +118,7 @@ mod tests {
                     {"id": "d", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
                 {"role": "tool", "tool_call_id": "c", "content": "r"},
                 {"role": "tool", "tool_call_id": "d", "content": part("r")},
-                {"role": "tool", "tool_call_id": "e", "content": " "},
+                {"role": "tool", "tool_call_id": "e", "content": " \n\u{a0}"},
                 {"role": "user", "content": "last"},
             ]})
         };

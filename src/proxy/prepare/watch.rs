@@ -9,7 +9,7 @@ use crate::prompt_cache::plan::{self, Plan};
 use crate::prompt_cache::splice::{self, Splice};
 use crate::prompt_cache::trail::{Betas, earlier_thinking, short};
 use crate::provider::anthropic;
-use crate::provider::openai::models;
+use crate::provider::openai::{claude, models};
 use crate::provider::view::{RequestView, Section, Ttl};
 use crate::proxy::Shared;
 use crate::proxy::account::Account;
@@ -53,10 +53,9 @@ pub(super) fn watch(
         .unwrap_or(facts.bytes_per_token_milli);
     let by_rule = || match view.caching.automatic() {
         Some(rules) => Some(rules.min_tokens),
-        // A reseller's prices are its own, but the cache is that of the model's maker.
         None if view.anthropic_rules => {
             let name = models::name(model);
-            let facts = shared.prices.model("anthropic", name, now_ms);
+            let facts = shared.prices.model(claude::MAKER, name, now_ms);
             facts.min_cache_tokens
         }
         None => None,
