@@ -1,9 +1,37 @@
-//! Cutting text without breaking characters.
+//! Cutting text without breaking characters, and writing short ones cheaply.
 
 /// The longest prefix of `text` that is at most `max_bytes` long and ends on a character border.
 #[must_use]
 pub fn prefix(text: &str, max_bytes: usize) -> &str {
     &text[..text.floor_char_boundary(max_bytes)]
+}
+
+/// Appends a number in decimal, at a fraction of what formatting costs.
+pub fn push_number(text: &mut String, number: u64) {
+    text.push_str(itoa::Buffer::new().format(number));
+}
+
+/// Appends the last `places` decimal digits of a number, zeros included: what stands behind a point.
+pub fn push_digits(text: &mut String, number: u64, places: u32) {
+    for place in (0..places).rev() {
+        let digit = number / 10_u64.saturating_pow(place) % 10;
+        text.push(char::from(b'0' + digit as u8));
+    }
+}
+
+/// A path with places in it: each word with the number behind it, and the end. Written several times
+/// a turn.
+#[must_use]
+pub fn indexed(parts: &[(&str, u32)], end: &str) -> String {
+    const DIGITS: usize = 10;
+    let words = parts.iter().map(|(word, _)| word.len() + DIGITS);
+    let mut text = String::with_capacity(words.sum::<usize>() + end.len());
+    for (word, number) in parts {
+        text.push_str(word);
+        push_number(&mut text, u64::from(*number));
+    }
+    text.push_str(end);
+    text
 }
 
 /// Longest quoted name that [`without_quotations`] keeps, in bytes.

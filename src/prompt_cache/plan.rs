@@ -147,24 +147,23 @@ pub fn plan(situation: &Situation) -> Plan {
         beside::place(situation, &mut plan);
         return plan;
     }
+    let markers = client_markers(view);
+    let number = view.client_markers() as usize;
     let mut plan = Plan {
-        warnings: warnings(view),
+        warnings: warnings(view, &markers, number),
         ttl: situation.ttl,
         ..Plan::default()
     };
-    if let Some(reason) = forbidden(situation) {
+    if let Some(reason) = forbidden(situation, &markers, number) {
         plan.skipped = Some(reason);
         return plan;
     }
-    let clients: Vec<Mark> = client_markers(view)
+    let clients: Vec<Mark> = markers
         .into_iter()
         .filter_map(|(at, ttl)| Some((at, ttl?)))
         .collect();
     let (fixed, free) = match situation.policy {
-        Policy::Fill => {
-            let taken = view.client_markers() as usize;
-            (&clients[..], MAX_MARKERS.saturating_sub(taken))
-        }
+        Policy::Fill => (&clients[..], MAX_MARKERS.saturating_sub(number)),
         Policy::Replace => (&[][..], MAX_MARKERS),
     };
     let sizes = Sizes::new(situation);
@@ -229,15 +228,28 @@ fn best(worth: &Worth, fixed: &[Mark], candidates: &[Mark], free: usize) -> Vec<
             .filter(move |one| one.bit == 0 || one.bit & set != 0)
     };
 
-    let mut anchors: Vec<Anchor> = of(0).filter_map(|one| one.anchor).collect();
+    let mut anchors: Vec<Anchor> = Vec::with_capacity(all.len());
+    anchors.extend(of(0).filter_map(|one| one.anchor));
     let before = worth.of(&anchors);
     let mut best: (u32, f64) = (0, 0.0);
+    // There are some dozens of sets, so this is written for speed.
     for set in 1_u32..1 << candidates.len() {
-        if set.count_ones() as usize > free || !in_order(of(set).map(|one| Some(one.mark.1))) {
+        if set.count_ones() as usize > free {
             continue;
         }
         anchors.clear();
-        anchors.extend(of(set).filter_map(|one| one.anchor));
+        let mut before_it = None;
+        let mut ordered = true;
+        for one in of(set) {
+            ordered &= before_it.is_none_or(|ttl| ttl >= one.mark.1);
+            before_it = Some(one.mark.1);
+            if let Some(anchor) = one.anchor {
+                anchors.push(anchor);
+            }
+        }
+        if !ordered {
+            continue;
+        }
         let value = worth.of(&anchors);
         let total = value.real + value.spare - before.real - before.spare;
         if value.real > before.real - worth.nothing() && total > best.1 {
@@ -288,25 +300,32 @@ fn edit(situation: &Situation, plan: &mut Plan, chosen: &[Mark]) {
     plan.splices.sort_by_key(|splice| splice.at);
 }
 
-fn warnings(view: &RequestView) -> Vec<&'static str> {
+/// `markers` are those of [`client_markers`], `number` counts the misplaced ones as well.
+fn warnings(
+    view: &RequestView,
+    markers: &[(usize, Option<Ttl>)],
+    number: usize,
+) -> Vec<&'static str> {
     let mut warnings = Vec::new();
-    if view.client_markers() as usize > MAX_MARKERS {
+    if number > MAX_MARKERS {
         warnings.push("more_than_4_breakpoints");
     }
     if view.misplaced_markers > 0 {
         warnings.push("misplaced_breakpoint");
     }
-    if !in_order(client_markers(view).iter().map(|(_, ttl)| *ttl)) {
+    if !in_order(markers.iter().map(|(_, ttl)| *ttl)) {
         warnings.push("breakpoint_ttl_order");
     }
     warnings
 }
 
 /// Why the request must be left alone altogether.
-fn forbidden(situation: &Situation) -> Option<&'static str> {
+fn forbidden(
+    situation: &Situation,
+    markers: &[(usize, Option<Ttl>)],
+    number: usize,
+) -> Option<&'static str> {
     let view = situation.view;
-    let markers = client_markers(view);
-    let number = view.client_markers() as usize;
     let replace = situation.policy == Policy::Replace;
     if situation.insertion_off {
         Some("insertion_off")

@@ -277,17 +277,14 @@ impl Watched {
             record.cache.unjudged = Some("not_answered");
             return;
         }
+        let nothing = Metered::default();
+        let metered = metered.unwrap_or(&nothing);
         let price = |usage: &Usage| {
-            let metered = Metered {
-                usage: *usage,
-                iterations: Vec::new(),
-                ..metered.cloned().unwrap_or_default()
-            };
             let requested = record.model_requested.as_deref();
             let at = record.started_ms;
             shared
                 .prices
-                .price(price_provider, &metered, requested, at)
+                .price_as(price_provider, metered, usage, requested, at)
                 .pico()
         };
         let usage = &settled.usage;

@@ -1,8 +1,7 @@
 //! The log line of a turn, for a person who watches.
 
-use std::fmt::{self, Write as _};
-
 use crate::prompt_cache::verdict::Status;
+use crate::text::{push_digits, push_number};
 use crate::trace::{Outcome, RequestKind, TurnRecord};
 
 /// Under which name the lines of turns are logged.
@@ -45,41 +44,51 @@ fn line(r: &TurnRecord) -> String {
         out.push(' ');
         out.push_str(app);
     }
-    // Writing into a String cannot fail.
-    let _ = write!(out, " {}#{} {model} ", r.thread_id, r.turn);
+    push(&mut out, &[" ", &r.thread_id, "#"]);
+    push_number(&mut out, u64::from(r.turn));
+    push(&mut out, &[" ", model, " "]);
     match (r.outcome, r.status) {
         (Outcome::Ok, _) => out.push_str(r.stop_reason.as_deref().unwrap_or("ok")),
         (outcome, status) => {
             out.push_str(outcome.as_str());
             if let Some(status) = status {
-                let _ = write!(out, " {status}");
+                out.push(' ');
+                push_number(&mut out, u64::from(status));
             }
             if let Some(kind) = r
                 .error_type
                 .as_ref()
                 .filter(|kind| *kind != outcome.as_str())
             {
-                let _ = write!(out, " {kind}");
+                push(&mut out, &[" ", kind]);
             }
         }
     }
     if let Some(prompt) = r.usage.prompt() {
-        let _ = write!(out, " | {} in", Tokens(prompt));
+        out.push_str(" | ");
+        push_tokens(&mut out, prompt);
+        out.push_str(" in");
         if let Some(ratio) = r.usage.hit_ratio() {
-            let _ = write!(out, ", {}% read", (ratio * 100.0).round() as u64);
+            out.push_str(", ");
+            push_number(&mut out, (ratio * 100.0).round() as u64);
+            out.push_str("% read");
         }
         let written = r.usage.written().unwrap_or(0);
         if written > 0 {
-            let _ = write!(out, ", {} written", Tokens(written));
+            out.push_str(", ");
+            push_tokens(&mut out, written);
+            out.push_str(" written");
         }
     }
     if let Some(output) = r.usage.output {
-        let _ = write!(out, ", {} out", Tokens(output));
+        out.push_str(", ");
+        push_tokens(&mut out, output);
+        out.push_str(" out");
     }
     match r.cost_pico {
         Some(pico) => {
             let sign = if r.usage_complete { "" } else { ">= " };
-            let _ = write!(out, " | {sign}{}", crate::usage::usd_short(pico));
+            push(&mut out, &[" | ", sign, &crate::usage::usd_short(pico)]);
         }
         // What was refused has no price that could be missing.
         None if r.outcome == Outcome::Ok || r.usage.prompt().is_some() => {
@@ -87,30 +96,37 @@ fn line(r: &TurnRecord) -> String {
         }
         None => {}
     }
-    let _ = write!(out, " | {}", Took(r.duration_us));
+    out.push_str(" | ");
+    push_took(&mut out, r.duration_us);
     if let Some(first) = r.first_token_us {
-        let _ = write!(out, " (first token {})", Took(first));
+        out.push_str(" (first token ");
+        push_took(&mut out, first);
+        out.push(')');
     }
     if !r.markers_added.is_empty() {
         let how = if r.dry_run { "would add" } else { "+" };
         let end = if r.markers_added.len() == 1 { "" } else { "s" };
-        let _ = write!(out, " | {how} {} marker{end}", r.markers_added.len());
+        push(&mut out, &[" | ", how, " "]);
+        push_number(&mut out, r.markers_added.len() as u64);
+        push(&mut out, &[" marker", end]);
     }
     if let Some(broken) = broken(r) {
-        let _ = write!(out, " | {broken}");
+        push(&mut out, &[" | ", &broken]);
     }
     // The first one is the one that is met the most strictly.
     if let Some(found) = r.guard.findings.first() {
-        let _ = write!(out, " | loop={}:{}", found.detector, found.count);
+        push(&mut out, &[" | loop=", &found.detector, ":"]);
+        push_number(&mut out, u64::from(found.count));
     }
     if let Some(cap) = &r.guard.cap {
-        let _ = write!(out, " | cap={cap}");
+        push(&mut out, &[" | cap=", cap]);
     }
     if r.attempt > 1 {
-        let _ = write!(out, " | attempt {}", r.attempt);
+        out.push_str(" | attempt ");
+        push_number(&mut out, u64::from(r.attempt));
     }
     for warning in &r.warnings {
-        let _ = write!(out, " | {warning}");
+        push(&mut out, &[" | ", warning]);
     }
     out
 }
@@ -121,72 +137,85 @@ fn broken(r: &TurnRecord) -> Option<String> {
     if !matches!(verdict.status, Status::Miss | Status::Partial) {
         return None;
     }
-    let mut out = format!("cache {}", verdict.status.as_str());
+    let mut out = String::with_capacity(64);
+    push(&mut out, &["cache ", verdict.status.as_str()]);
     if let Some(reason) = verdict.reason {
-        let _ = write!(out, ": {}", reason.as_str());
+        push(&mut out, &[": ", reason.as_str()]);
     }
     if let Some(what) = verdict.what {
-        let _ = write!(out, ", {}", what.as_str());
+        push(&mut out, &[", ", what.as_str()]);
     }
     if let Some(path) = &verdict.first_changed {
-        let _ = write!(out, " at {path}");
+        push(&mut out, &[" at ", path]);
         if let Some(offset) = verdict.offset {
-            let _ = write!(out, ":{offset}");
+            out.push(':');
+            push_number(&mut out, u64::from(offset));
         }
     }
     if let Some(lost) = verdict.lost_tokens {
-        let _ = write!(out, ", {} lost", Tokens(lost));
+        out.push_str(", ");
+        push_tokens(&mut out, lost);
+        out.push_str(" lost");
     }
     if let Some(pico) = verdict.lost_pico {
-        let _ = write!(out, " ({})", crate::usage::usd_short(pico));
+        push(&mut out, &[" (", &crate::usage::usd_short(pico), ")"]);
     }
     Some(out)
 }
 
-/// A number of tokens, rounded for reading.
-struct Tokens(u64);
+fn push(out: &mut String, words: &[&str]) {
+    for word in words {
+        out.push_str(word);
+    }
+}
 
-impl fmt::Display for Tokens {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Floats take several times as long to write.
-        let rounded = |unit: u64, parts: u64| {
-            let part = unit / parts;
-            let units = self.0.saturating_add(part / 2) / part;
-            (units / parts, units % parts)
-        };
-        match self.0 {
-            n @ 0..1_000 => n.fmt(f),
-            1_000..1_000_000 => {
-                let (whole, tenths) = rounded(1_000, 10);
-                write!(f, "{whole}.{tenths}k")
-            }
-            _ => {
-                let (whole, hundredths) = rounded(1_000_000, 100);
-                write!(f, "{whole}.{hundredths:02}M")
-            }
+/// A number of tokens, rounded for reading.
+fn push_tokens(out: &mut String, tokens: u64) {
+    match tokens {
+        0..1_000 => push_number(out, tokens),
+        1_000..1_000_000 => {
+            push_rounded(out, tokens, 1_000, 1);
+            out.push('k');
+        }
+        _ => {
+            push_rounded(out, tokens, 1_000_000, 2);
+            out.push('M');
         }
     }
 }
 
 /// Microseconds, rounded for reading.
-struct Took(u64);
-
-impl fmt::Display for Took {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            us @ 0..1_000 => write!(f, "{us}us"),
-            us @ 1_000..1_000_000 => write!(f, "{}ms", (us + 500) / 1_000),
-            us => {
-                let tenths = us.saturating_add(50_000) / 100_000;
-                write!(f, "{}.{}s", tenths / 10, tenths % 10)
-            }
+fn push_took(out: &mut String, us: u64) {
+    match us {
+        0..1_000 => {
+            push_number(out, us);
+            out.push_str("us");
+        }
+        1_000..1_000_000 => {
+            push_number(out, (us + 500) / 1_000);
+            out.push_str("ms");
+        }
+        _ => {
+            push_rounded(out, us, 1_000_000, 1);
+            out.push('s');
         }
     }
 }
 
+/// A number in units of `unit`, with so many decimal places. Floats and formatting take several times
+/// as long, and there are a handful of these in a line.
+fn push_rounded(out: &mut String, number: u64, unit: u64, places: u32) {
+    let parts = 10_u64.pow(places);
+    let step = unit / parts;
+    let rounded = number.saturating_add(step / 2) / step;
+    push_number(out, rounded / parts);
+    out.push('.');
+    push_digits(out, rounded, places);
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Tokens, Took, broken, line, one_line};
+    use super::{broken, line, one_line, push_tokens, push_took};
     use crate::guard::loops::Finding;
     use crate::prompt_cache::verdict::{Reason, Status, Verdict, What, Whose};
     use crate::trace::{Outcome, RequestKind, TurnRecord};
@@ -244,12 +273,17 @@ mod tests {
 
     #[test]
     fn numbers_are_rounded_for_reading() {
-        let said = |n| Tokens(n).to_string();
+        let written = |write: fn(&mut String, u64), n| {
+            let mut out = String::new();
+            write(&mut out, n);
+            out
+        };
+        let said = |n| written(push_tokens, n);
         let all = [0, 999, 1_049, 1_050, 999_949, 1_000_000, 12_345_678];
         let words = ["0", "999", "1.0k", "1.1k", "999.9k", "1.00M", "12.35M"];
         assert_eq!(all.map(said), words);
         assert!(said(u64::MAX).ends_with('M'));
-        let took = |us| Took(us).to_string();
+        let took = |us| written(push_took, us);
         let all = [0, 999, 1_499, 1_500, 1_000_000, 61_250_000];
         assert_eq!(
             all.map(took),

@@ -43,14 +43,77 @@ pub struct Identity {
     pub retries: u32,
 }
 
-/// Session headers in the order in which they are believed, before any client's own.
-const GATEWAY_HEADERS: [&str; 3] = [
-    "x-litellm-session-id",
-    "helicone-session-id",
-    "x-session-id",
-];
-/// Believed only from Codex: the names are too common to be taken from anyone.
-const CODEX_HEADERS: [&str; 4] = ["session-id", "session_id", "conversation_id", "thread-id"];
+/// Headers that say who is asking, each by its first value.
+#[derive(Default)]
+struct Said<'a> {
+    /// Session headers of gateways, in the order in which they are believed before any client's own.
+    gateways: [Option<&'a [u8]>; 3],
+    /// Believed only from Codex, in this order: the names are too common to be taken from anyone.
+    codex: [Option<&'a [u8]>; 4],
+    originator: bool,
+    codex_parent: Option<&'a [u8]>,
+    claude_session: Option<&'a [u8]>,
+    claude_agent: Option<&'a [u8]>,
+    claude_parent: Option<&'a [u8]>,
+    claude_class: Option<&'a [u8]>,
+    affinity: Option<&'a [u8]>,
+    /// The first header of an unknown client that looks like the id of a session.
+    generic: Option<&'a [u8]>,
+    agent: Option<&'a [u8]>,
+    retries: Option<&'a [u8]>,
+}
+
+impl<'a> Said<'a> {
+    /// One pass over the headers: a look-up for each of the names costs several times as much, since
+    /// most requests have few of them.
+    fn of(headers: &'a HeaderMap) -> Self {
+        let mut said = Self::default();
+        for (name, value) in headers {
+            let value = value.as_bytes();
+            let place = match name.as_str() {
+                "x-litellm-session-id" => &mut said.gateways[0],
+                "helicone-session-id" => &mut said.gateways[1],
+                "x-session-id" => &mut said.gateways[2],
+                "session-id" => &mut said.codex[0],
+                "session_id" => &mut said.codex[1],
+                "conversation_id" => &mut said.codex[2],
+                "thread-id" => &mut said.codex[3],
+                "originator" => {
+                    said.originator = true;
+                    continue;
+                }
+                "x-codex-parent-thread-id" => &mut said.codex_parent,
+                "x-claude-code-session-id" => &mut said.claude_session,
+                "x-claude-code-agent-id" => &mut said.claude_agent,
+                "x-claude-code-parent-agent-id" => &mut said.claude_parent,
+                "x-claude-code-request-class" => &mut said.claude_class,
+                "x-session-affinity" => &mut said.affinity,
+                "user-agent" => &mut said.agent,
+                "x-stainless-retry-count" => &mut said.retries,
+                // A sub-agent's pointer to its parent is not its own session.
+                "x-parent-session-id" => continue,
+                other if is_generic(other, value) => &mut said.generic,
+                _ => continue,
+            };
+            place.get_or_insert(value);
+        }
+        said
+    }
+
+    fn is_codex(&self) -> bool {
+        self.originator || self.agent.is_some_and(|agent| agent.starts_with(b"codex"))
+    }
+}
+
+/// Whether a header that this version does not know names a session.
+fn is_generic(name: &str, value: &[u8]) -> bool {
+    name.starts_with("x-")
+        && name.ends_with("-session-id")
+        && value.len() >= 8
+        && value
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(b))
+}
 
 /// Resolves everything that needs no memory. `name_of` turns an id that cannot be kept as it is
 /// (too long, control characters) into a stable short name, by a keyed hash.
@@ -62,40 +125,37 @@ pub fn identify(
     name_of: impl Fn(&[u8]) -> String,
 ) -> Identity {
     let clean = |value: &[u8]| clean_id(value, &name_of);
-    let header = |name: &str| headers.get(name).and_then(|v| clean(v.as_bytes()));
+    let header = |value: Option<&[u8]>| clean(value?);
     let label = |value: &Option<String>| value.as_deref().and_then(|v| clean(v.as_bytes()));
+    let said = Said::of(headers);
 
     let agent = label(&labels.agent)
-        .or_else(|| header("x-claude-code-agent-id"))
-        .or_else(|| header("x-codex-parent-thread-id").and_then(|_| header("thread-id")));
+        .or_else(|| header(said.claude_agent))
+        .or_else(|| header(said.codex_parent).and_then(|_| header(said.codex[3])));
     let parent_agent = label(&labels.parent)
-        .or_else(|| header("x-claude-code-parent-agent-id"))
-        .or_else(|| header("x-codex-parent-thread-id"));
+        .or_else(|| header(said.claude_parent))
+        .or_else(|| header(said.codex_parent));
 
     let run = label(&labels.run)
         .map(|id| (id, "label"))
         .or_else(|| {
-            GATEWAY_HEADERS
-                .iter()
-                .find_map(|name| header(name))
-                .map(|id| (id, "header"))
+            let gateway = said.gateways.into_iter().find_map(header);
+            gateway.map(|id| (id, "header"))
         })
-        .or_else(|| client_session(headers, &clean).map(|id| (id, "client")))
+        .or_else(|| client_session(&said, &clean).map(|id| (id, "client")))
         .or_else(|| body_session(ids, &clean).map(|id| (id, "body")));
 
-    let retries = headers
-        .get("x-stainless-retry-count")
-        .and_then(|v| v.to_str().ok()?.parse().ok())
+    let retries = said
+        .retries
+        .and_then(|v| std::str::from_utf8(v).ok()?.parse().ok())
         .unwrap_or(0);
-
-    // What a request of Claude Code is for; its other classes are told apart by their prompts.
-    let class = headers.get("x-claude-code-request-class");
 
     Identity {
         run,
         agent,
         parent_agent,
-        compaction: class.is_some_and(|class| class == "compaction"),
+        // What a request of Claude Code is for; its other classes are told apart by their prompts.
+        compaction: said.claude_class == Some(b"compaction"),
         retries,
     }
 }
@@ -138,39 +198,12 @@ pub fn traceparent(headers: &HeaderMap) -> Option<String> {
     Some(parts.join("-").to_ascii_lowercase())
 }
 
-fn client_session(headers: &HeaderMap, clean: &impl Fn(&[u8]) -> Option<String>) -> Option<String> {
-    let header = |name: &str| headers.get(name).and_then(|v| clean(v.as_bytes()));
-    if let Some(id) = header("x-claude-code-session-id") {
-        return Some(id);
-    }
-    if is_codex(headers)
-        && let Some(id) = CODEX_HEADERS.iter().find_map(|name| header(name))
-    {
-        return Some(id);
-    }
-    header("x-session-affinity").or_else(|| {
-        headers.iter().find_map(|(name, value)| {
-            let generic = name.as_str().starts_with("x-")
-                && name.as_str().ends_with("-session-id")
-                // A sub-agent's pointer to its parent is not its own session.
-                && name.as_str() != "x-parent-session-id";
-            let plain = value.len() >= 8
-                && value
-                    .as_bytes()
-                    .iter()
-                    .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(b));
-            (generic && plain)
-                .then(|| clean(value.as_bytes()))
-                .flatten()
-        })
-    })
-}
-
-fn is_codex(headers: &HeaderMap) -> bool {
-    let agent = headers
-        .get(http::header::USER_AGENT)
-        .map_or(&b""[..], |v| v.as_bytes());
-    headers.contains_key("originator") || agent.starts_with(b"codex")
+fn client_session(said: &Said<'_>, clean: &impl Fn(&[u8]) -> Option<String>) -> Option<String> {
+    let codex = said.codex.into_iter().flatten();
+    let codex = codex.filter(|_| said.is_codex());
+    let named = said.claude_session.into_iter().chain(codex);
+    let others = said.affinity.into_iter().chain(said.generic);
+    named.chain(others).find_map(clean)
 }
 
 fn body_session(ids: &BodyIds, clean: &impl Fn(&[u8]) -> Option<String>) -> Option<String> {

@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU64;
 
+use crate::text::{push_digits, push_number};
+
 /// Picodollars in a dollar.
 const PICO_PER_USD: i128 = 1_000_000_000_000;
 /// Decimal places between "USD per million tokens" and "picodollars per token".
@@ -107,7 +109,15 @@ pub fn usd_short(pico: impl Into<i128>) -> String {
     if units == scale {
         (whole, units) = (whole + 1, 0);
     }
-    let mut out = format!("{sign}${whole}.{units:0width$}", width = places as usize);
+    let mut out = String::with_capacity(16);
+    out.push_str(sign);
+    out.push('$');
+    match u64::try_from(whole) {
+        Ok(whole) => push_number(&mut out, whole),
+        Err(_) => out.push_str(&whole.to_string()),
+    }
+    out.push('.');
+    push_digits(&mut out, units, places);
     let cents = out.len() - places as usize + 2;
     while out.len() > cents && out.ends_with('0') {
         out.pop();

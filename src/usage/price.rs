@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::book::{Card, Origin, PriceBook};
 use super::money::{Amount, Ratio};
 use super::sheet::Prices;
-use super::tokens::{Metered, ServiceTier, Speed, Usage};
+use super::tokens::{Iteration, Metered, ServiceTier, Speed, Usage};
 
 /// No model name was known, or no price data knows it.
 pub const UNKNOWN_MODEL: &str = "unknown_model";
@@ -63,6 +63,12 @@ impl Priced {
     }
 }
 
+/// The tokens of an answer: all of them, and of each billed step where there were several.
+struct Steps<'a> {
+    usage: &'a Usage,
+    iterations: &'a [Iteration],
+}
+
 /// Running sums over the steps of an answer.
 struct Bill {
     cost: Amount,
@@ -91,6 +97,38 @@ impl PriceBook {
         requested_model: Option<&str>,
         at_ms: i64,
     ) -> Priced {
+        let steps = Steps {
+            usage: &metered.usage,
+            iterations: &metered.iterations,
+        };
+        self.price_steps(provider, metered, &steps, requested_model, at_ms)
+    }
+
+    /// The same had the answer been one step with these tokens.
+    #[must_use]
+    pub fn price_as(
+        &self,
+        provider: &str,
+        metered: &Metered,
+        usage: &Usage,
+        requested_model: Option<&str>,
+        at_ms: i64,
+    ) -> Priced {
+        let steps = Steps {
+            usage,
+            iterations: &[],
+        };
+        self.price_steps(provider, metered, &steps, requested_model, at_ms)
+    }
+
+    fn price_steps(
+        &self,
+        provider: &str,
+        metered: &Metered,
+        steps: &Steps<'_>,
+        requested_model: Option<&str>,
+        at_ms: i64,
+    ) -> Priced {
         let mut bill = Bill {
             cost: Amount::ZERO,
             no_cache: Some(Amount::ZERO),
@@ -107,7 +145,7 @@ impl PriceBook {
             bill.note(REQUESTED_MODEL);
         }
         let main = served.or(requested_model);
-        match self.add_all(&mut bill, provider, metered, main, at_ms) {
+        match self.add_all(&mut bill, provider, metered, steps, main, at_ms) {
             Ok(()) => bill.priced(self),
             Err(Overflow) => overflow(),
         }
@@ -118,21 +156,22 @@ impl PriceBook {
         bill: &mut Bill,
         provider: &str,
         metered: &Metered,
+        steps: &Steps<'_>,
         main: Option<&str>,
         at_ms: i64,
     ) -> Result<(), Overflow> {
         let card = |model: Option<&str>| self.card(provider, model?);
         let main_card = card(main);
-        if metered.iterations.is_empty() {
-            bill.add_step(main_card.as_deref(), &metered.usage, metered, at_ms)?;
+        if steps.iterations.is_empty() {
+            bill.add_step(main_card.as_deref(), steps.usage, metered, at_ms)?;
         }
-        for step in &metered.iterations {
+        for step in steps.iterations {
             let own = step.model.as_deref().filter(|name| !name.trim().is_empty());
             let own_card = own.and_then(|own| card(Some(own)));
             let card = if own.is_some() { &own_card } else { &main_card };
             bill.add_step(card.as_deref(), &step.usage, metered, at_ms)?;
         }
-        bill.add_searches(main_card.as_deref(), metered, at_ms)
+        bill.add_searches(main_card.as_deref(), steps.usage, at_ms)
     }
 }
 
@@ -259,10 +298,10 @@ impl Bill {
     fn add_searches(
         &mut self,
         card: Option<&Card>,
-        metered: &Metered,
+        usage: &Usage,
         at_ms: i64,
     ) -> Result<(), Overflow> {
-        let searches = metered.usage.web_searches.unwrap_or(0);
+        let searches = usage.web_searches.unwrap_or(0);
         let Some(card) = card.filter(|_| searches > 0) else {
             return Ok(());
         };

@@ -19,6 +19,7 @@ use crate::provider::json::{Fault, Walker, inside, says, unescape};
 use crate::provider::view::{
     Block, Form, Marker, MarkerSpelling, RequestView, Section, Span, Spelling, TextSpelling, Ttl,
 };
+use crate::text::indexed;
 
 /// Longest model name and conversation id that is kept, in bytes; a longer model name is cut, a
 /// longer id ignored (two conversations must not become one by cutting).
@@ -76,11 +77,13 @@ pub fn view(body: &[u8]) -> Result<RequestView, Fault> {
 pub(in crate::provider) fn path(block: &Block) -> String {
     let (outer, inner) = (block.outer, block.inner);
     match (block.section, block.form) {
-        (Section::Tools, _) => format!("tools[{outer}]"),
+        (Section::Tools, _) => indexed(&[("tools[", outer)], "]"),
         (Section::System, Form::BareString) => "system".into(),
-        (Section::System, Form::Object) => format!("system[{outer}]"),
-        (Section::Messages, Form::BareString) if inner == 0 => format!("messages[{outer}].content"),
-        (Section::Messages, _) => format!("messages[{outer}].content[{inner}]"),
+        (Section::System, Form::Object) => indexed(&[("system[", outer)], "]"),
+        (Section::Messages, Form::BareString) if inner == 0 => {
+            indexed(&[("messages[", outer)], "].content")
+        }
+        (Section::Messages, _) => indexed(&[("messages[", outer), ("].content[", inner)], "]"),
     }
 }
 

@@ -142,8 +142,9 @@ impl Open {
         let facts = model.map(|m| shared.prices.model(&self.price_provider, m, at));
         // Without an answer there is nothing to price, but the model is known all the same.
         let Some(answer) = answer else { return facts };
-        let mut metered = answer.metered.clone();
-        let input_seen = metered.usage.uncached.is_some() || metered.usage.read.is_some();
+        let metered = &answer.metered;
+        let mut usage = metered.usage;
+        let input_seen = usage.uncached.is_some() || usage.read.is_some();
         if !self.record.usage_complete && input_seen && answer.delivered_bytes > 0 {
             let ratio = facts
                 .as_ref()
@@ -153,11 +154,11 @@ impl Open {
                 .delivered_bytes
                 .saturating_mul(1000)
                 .div_ceil(u64::from(ratio));
-            metered.usage.output = Some(metered.usage.output.unwrap_or(0).max(estimate));
+            usage.output = Some(usage.output.unwrap_or(0).max(estimate));
             self.record.usage_estimated = true;
         }
-        self.record.usage = metered.usage;
-        if metered.usage == crate::usage::Usage::default() {
+        self.record.usage = usage;
+        if usage == crate::usage::Usage::default() {
             return facts;
         }
         let mut upstreams = shared.config.upstreams.iter();
@@ -166,10 +167,12 @@ impl Open {
             .cost_pico
             .filter(|_| upstream.is_some_and(|upstream| upstream.dialect.tells_cost));
         let requested = self.record.model_requested.as_deref();
-        match shared
-            .prices
-            .price(&self.price_provider, &metered, requested, at)
-        {
+        let (prices, provider) = (&shared.prices, &self.price_provider);
+        let priced = match metered.iterations.is_empty() {
+            true => prices.price_as(provider, metered, &usage, requested, at),
+            false => prices.price(provider, metered, requested, at),
+        };
+        match priced {
             Priced::Known {
                 pico,
                 no_cache_pico,

@@ -17,6 +17,10 @@ pub(in crate::proxy) fn possible(view: &RequestView) -> bool {
 
 /// The body with the texts in it; `None` where there is none to be put, or no way to do so.
 pub(in crate::proxy) fn written(body: &Bytes, view: &RequestView, hints: &[Hint]) -> Option<Bytes> {
+    if hints.is_empty() {
+        // As almost always: no buffer of the body's size is taken.
+        return None;
+    }
     let spelling = view.text_block.filter(|_| possible(view))?;
     let mut out = BytesMut::with_capacity(body.len() + 512 * hints.len());
     let mut done = 0;
@@ -33,9 +37,6 @@ pub(in crate::proxy) fn written(body: &Bytes, view: &RequestView, hints: &[Hint]
         out.extend_from_slice(Value::from(hint.text.as_str()).to_string().as_bytes());
         out.extend_from_slice(spelling.after);
         done = at;
-    }
-    if done == 0 {
-        return None;
     }
     out.extend_from_slice(body.get(done..)?);
     Some(out.freeze())

@@ -4,6 +4,7 @@ use super::reader::{Member, Reader, Seen, block};
 use crate::provider::json::{Fault, unescape};
 use crate::provider::view::{Block, BlockKind, Form, RequestView, Role, Section, Span};
 use crate::provider::wire::Wire;
+use crate::text::indexed;
 
 /// Looks at a request body.
 ///
@@ -23,12 +24,17 @@ pub(in crate::provider) fn path(block: &Block) -> String {
     let (place, inner) = (block.place, block.inner);
     let member = Member::of(block).map(|(_, name)| name);
     match (block.section, block.kind, block.form) {
-        (Section::Tools, ..) => format!("{}[{place}]", member.unwrap_or("tools")),
-        (_, BlockKind::ToolResult, _) => format!("messages[{place}]"),
+        (Section::Tools, ..) => match member {
+            Some(member) => format!("{member}[{place}]"),
+            None => indexed(&[("tools[", place)], "]"),
+        },
+        (_, BlockKind::ToolResult, _) => indexed(&[("messages[", place)], "]"),
         _ if member.is_some() => format!("messages[{place}].{}", member.unwrap_or_default()),
-        (_, BlockKind::ToolUse, _) => format!("messages[{place}].tool_calls[{inner}]"),
-        (_, _, Form::BareString) => format!("messages[{place}].content"),
-        _ => format!("messages[{place}].content[{inner}]"),
+        (_, BlockKind::ToolUse, _) => {
+            indexed(&[("messages[", place), ("].tool_calls[", inner)], "]")
+        }
+        (_, _, Form::BareString) => indexed(&[("messages[", place)], "].content"),
+        _ => indexed(&[("messages[", place), ("].content[", inner)], "]"),
     }
 }
 

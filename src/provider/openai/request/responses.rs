@@ -4,6 +4,7 @@ use super::reader::{Member, Reader, block};
 use crate::provider::json::{Fault, says, unescape};
 use crate::provider::view::{Block, BlockKind, Form, RequestView, Role, Section, Span, Unmarkable};
 use crate::provider::wire::Wire;
+use crate::text::indexed;
 
 /// Looks at a request body.
 ///
@@ -23,12 +24,14 @@ pub(in crate::provider) fn path(block: &Block) -> String {
     use BlockKind::{ServerTool, Thinking, ToolResult, ToolUse};
     let (place, inner) = (block.place, block.inner);
     match (block.section, Member::of(block), block.kind) {
-        (Section::Tools, ..) => format!("tools[{place}]"),
-        (_, Some((Member::Unknown, _)), _) => format!("input[{place}]"),
+        (Section::Tools, ..) => indexed(&[("tools[", place)], "]"),
+        (_, Some((Member::Unknown, _)), _) => indexed(&[("input[", place)], "]"),
         (_, Some((_, name)), _) => name.into(),
-        (_, _, ToolUse | ToolResult | ServerTool | Thinking) => format!("input[{place}]"),
-        _ if block.form == Form::BareString => format!("input[{place}].content"),
-        _ => format!("input[{place}].content[{inner}]"),
+        (_, _, ToolUse | ToolResult | ServerTool | Thinking) => {
+            indexed(&[("input[", place)], "]")
+        }
+        _ if block.form == Form::BareString => indexed(&[("input[", place)], "].content"),
+        _ => indexed(&[("input[", place), ("].content[", inner)], "]"),
     }
 }
 
