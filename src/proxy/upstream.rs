@@ -21,6 +21,9 @@ use crate::config::Config;
 
 /// Idle connections kept for each upstream.
 const MAX_IDLE_PER_HOST: usize = 512;
+/// What an upstream's connection may have read ahead, heads included. hyper would let it grow to 400 kB
+/// after large answers, for as long as the connection is kept.
+const MAX_READ_AHEAD: usize = 64 << 10;
 /// A silent HTTP/2 connection is probed this often, so that a dead one does not swallow a turn.
 const H2_PING: Duration = Duration::from_secs(20);
 /// Flow-control windows for HTTP/2: a whole agent body in one round trip.
@@ -125,6 +128,7 @@ pub fn clients(config: &Config) -> anyhow::Result<Clients> {
     let upgrades = Client::builder(TokioExecutor::new())
         .pool_max_idle_per_host(0)
         .http1_preserve_header_case(true)
+        .http1_max_buf_size(MAX_READ_AHEAD)
         .build(only_http1);
     let connector = connector()
         .https_or_http()
@@ -136,6 +140,7 @@ pub fn clients(config: &Config) -> anyhow::Result<Clients> {
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
         .http1_preserve_header_case(true)
+        .http1_max_buf_size(MAX_READ_AHEAD)
         .http2_keep_alive_interval(H2_PING)
         .http2_initial_stream_window_size(H2_STREAM_WINDOW)
         .http2_initial_connection_window_size(H2_CONNECTION_WINDOW)

@@ -17,9 +17,13 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::TRANSFER_ENCODING;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf, Take};
 use tokio::time::Sleep;
 
+/// Most bytes of one read, just below a power of two: a read that fills what hyper expects doubles what
+/// it expects of the next, up to 400 kB, and it keeps a buffer of that size with each connection, also
+/// while an answer streams. With bodies of a megabyte that was 400 kB for each open stream.
+const MAX_READ: u64 = (16 << 10) - 1;
 /// Of each line this much is looked at; a length or a name beyond it is not understood.
 const MAX_LINE_BYTES: usize = 256;
 /// Requests a client may have sent ahead. With more of them the trail is given up.
@@ -196,7 +200,7 @@ fn number(digits: &[u8], radix: u32) -> Option<u64> {
 /// A connection whose requests are followed.
 #[derive(Debug)]
 pub(super) struct Tapped<S> {
-    inner: S,
+    inner: Take<S>,
     tap: Arc<HeadTap>,
     lingering: Option<Lingering>,
 }
@@ -207,10 +211,10 @@ struct Lingering {
     left: u64,
 }
 
-impl<S> Tapped<S> {
+impl<S: AsyncRead> Tapped<S> {
     pub(super) fn new(inner: S, tap: Arc<HeadTap>) -> Self {
         Self {
-            inner,
+            inner: inner.take(MAX_READ),
             tap,
             lingering: None,
         }
@@ -225,6 +229,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tapped<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
+        this.inner.set_limit(MAX_READ);
         let polled = Pin::new(&mut this.inner).poll_read(cx, buf);
         if polled.is_ready() {
             this.tap.received(&buf.filled()[before..]);
@@ -239,11 +244,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Tapped<S> {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().inner).poll_write(cx, buf)
+        Pin::new(self.get_mut().inner.get_mut()).poll_write(cx, buf)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().inner).poll_flush(cx)
+        Pin::new(self.get_mut().inner.get_mut()).poll_flush(cx)
     }
 
     /// Ends our side. If the client is inside a request, what it still sends is read and thrown
@@ -251,7 +256,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Tapped<S> {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let Some(lingering) = &mut this.lingering else {
-            ready!(Pin::new(&mut this.inner).poll_shutdown(cx))?;
+            ready!(Pin::new(this.inner.get_mut()).poll_shutdown(cx))?;
             if !this.tap.inside_request() {
                 return Poll::Ready(Ok(()));
             }
@@ -265,7 +270,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Tapped<S> {
         while lingering.left > 0 && lingering.until.as_mut().poll(cx).is_pending() {
             let mut buf = ReadBuf::new(&mut scratch);
             // A client that is gone needs no more patience.
-            if ready!(Pin::new(&mut this.inner).poll_read(cx, &mut buf)).is_err()
+            if ready!(Pin::new(this.inner.get_mut()).poll_read(cx, &mut buf)).is_err()
                 || buf.filled().is_empty()
             {
                 break;
@@ -280,11 +285,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Tapped<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().inner).poll_write_vectored(cx, bufs)
+        Pin::new(self.get_mut().inner.get_mut()).poll_write_vectored(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.inner.is_write_vectored()
+        self.inner.get_ref().is_write_vectored()
     }
 }
 

@@ -30,6 +30,9 @@ pub enum PriceError {
     /// Two of the user's prices are for one model.
     #[error("the configuration has two prices for model {0}; keep one")]
     Duplicate(String),
+    /// The compiled-in price data is broken, which is a fault of this build.
+    #[error("the built-in price data is broken, please report this: {0}")]
+    Bundled(String),
     /// The compiled-in overlay is broken, which is a fault of this build.
     #[error("the built-in price overlay is broken, please report this: {0}")]
     Overlay(String),
@@ -135,13 +138,13 @@ impl std::fmt::Debug for PriceBook {
 }
 
 impl PriceBook {
-    /// Decodes the bundled data (tens of milliseconds, once per process) and puts the overlay and the
-    /// user's prices over it. A price for the model `*` is used for every model without any other.
+    /// Looks through the bundled data (a few milliseconds, once per process) and puts the overlay and the
+    /// user's prices over it; what the data says of a provider is read when that is first asked for. A price for the model `*` is used for every model without any other.
     ///
     /// # Errors
-    /// When a user's price names no model or a model twice, or this build's own overlay is broken.
+    /// When a user's price names no model or a model twice, or this build's own data or overlay is broken.
     pub fn new(overrides: &[PriceOverride]) -> Result<Self, PriceError> {
-        bundled::load();
+        bundled::load().map_err(PriceError::Bundled)?;
         let overlay =
             Overlay::parse(overlay::BUNDLED).map_err(|e| PriceError::Overlay(e.to_string()))?;
         let mut user = HashMap::with_capacity(overrides.len());

@@ -5,12 +5,19 @@
 //! whole picodollars per token; that undoes the float noise exactly for every price with up to six
 //! decimal places per million tokens. Money is integer from there on.
 //!
+//! Its data is a copy in this tree, of which a provider is decoded when it is first asked for: most
+//! gateways meet one or two of them, and all are 6 MB.
+//!
 //! The crate matches many names by prefix or substring. Such a match is only believed when both names
 //! are the same by the rules of [`super::names`]; see [`model`].
 
+use std::collections::HashSet;
+use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
 use genai_prices::{Calculator, PriceCalculation, PriceRequest, Usage, UsageKey};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::names;
 use super::sheet::{Prices, Sheet, Tier};
@@ -27,15 +34,111 @@ const MAX_TIERS: usize = 4;
 /// What no model's name contains; shows whether a name is matched as a whole.
 const FOREIGN: &str = "zq9x";
 
-/// Decodes the data, which takes tens of milliseconds the first time.
-pub(super) fn load() {
-    let _ = Calculator::bundled();
+/// The facts of the crate's data, a provider a line. Written by `tests/setup/genai-prices`.
+static DATA: &str = include_str!("../../config/genai-prices.json");
+
+static SOURCES: LazyLock<Result<Vec<Source>, String>> = LazyLock::new(|| {
+    let lines: Vec<&'static RawValue> =
+        serde_json::from_str(DATA).map_err(|error| error.to_string())?;
+    let source = |line: &'static RawValue| {
+        let head: Head = serde_json::from_str(line.get()).map_err(|error| error.to_string())?;
+        Ok(Source {
+            head,
+            line,
+            decoded: OnceLock::new(),
+        })
+    };
+    lines.into_iter().map(source).collect()
+});
+
+/// A provider that may never be asked for.
+struct Source {
+    head: Head,
+    line: &'static RawValue,
+    decoded: OnceLock<Option<Calculator>>,
+}
+
+/// What is known of a provider without decoding it.
+#[derive(Deserialize)]
+struct Head {
+    id: &'static str,
+    /// The rule for other names of it.
+    provider_match: Option<&'static RawValue>,
+    /// Providers whose models it has as well.
+    #[serde(default)]
+    fallback_model_providers: Vec<&'static str>,
+}
+
+/// A provider by which only its other names are found.
+#[derive(Serialize)]
+struct Nameplate {
+    id: &'static str,
+    name: &'static str,
+    api_pattern: &'static str,
+    provider_match: Option<&'static RawValue>,
+}
+
+/// Looks through the data.
+///
+/// # Errors
+/// It is broken, which is a fault of this build.
+pub(super) fn load() -> Result<(), String> {
+    SOURCES.as_ref().map(drop).map_err(Clone::clone)
+}
+
+fn sources() -> &'static [Source] {
+    SOURCES.as_deref().unwrap_or_default()
+}
+
+fn source(id: &str) -> Option<&'static Source> {
+    sources().iter().find(|source| source.head.id == id)
 }
 
 /// The provider's id in the data, for an id or an alias of it.
 pub(super) fn provider(name: &str) -> Option<&'static str> {
-    let found = Calculator::bundled().find_provider(Some(name), None);
+    if let Some(source) = source(&name.trim().to_lowercase()) {
+        return Some(source.head.id);
+    }
+    let found = NAMES.as_ref()?.find_provider(Some(name), None);
     found.ok().flatten().map(|provider| provider.id())
+}
+
+/// All providers, without anything but their names.
+static NAMES: LazyLock<Option<Calculator>> = LazyLock::new(|| {
+    let plate = |source: &Source| Nameplate {
+        id: source.head.id,
+        name: source.head.id,
+        api_pattern: "-",
+        provider_match: source.head.provider_match,
+    };
+    let plates: Vec<Nameplate> = sources().iter().map(plate).collect();
+    Calculator::from_json(serde_json::to_vec(&plates).ok()?).ok()
+});
+
+/// The data of a provider, with those whose models it has as well.
+fn decoded(id: &str) -> Option<&'static Calculator> {
+    let source = source(id)?;
+    let decode = || {
+        let fallbacks: HashSet<&str> = (source.head.fallback_model_providers.iter().copied())
+            .filter(|fallback| *fallback != id)
+            .collect();
+        let beside = sources()
+            .iter()
+            .filter(|source| fallbacks.contains(source.head.id));
+        let mut json = format!("[{}", source.line);
+        for source in beside {
+            json.push(',');
+            json.push_str(source.line.get());
+        }
+        json.push(']');
+        let decoded = Calculator::from_json(json);
+        decoded
+            .inspect_err(|error| {
+                tracing::error!(provider = id, %error, "prices cannot be read: a fault of this build");
+            })
+            .ok()
+    };
+    source.decoded.get_or_init(decode).as_ref()
 }
 
 /// The id of the model that goes by `spelling`, if the data knows it under exactly that name or under
@@ -177,7 +280,7 @@ fn ask(provider: &str, name: &str, at_ms: i64, usage: &Usage) -> Option<PriceCal
     let request = PriceRequest::new(name, usage)
         .with_provider_id(provider)
         .with_timestamp(at?);
-    Calculator::bundled().calculate(&request).ok()
+    decoded(provider)?.calculate(&request).ok()
 }
 
 /// The price of `count` tokens as whole picodollars per token, to the nearest.
@@ -212,6 +315,55 @@ mod tests {
             entry.contains(&format!("version = \"{version}\"")),
             "{entry}"
         );
+    }
+
+    /// The copy says what the crate's own data says, for every model and alias of every provider.
+    /// After an update of the crate: `tests/setup/genai-prices`.
+    #[test]
+    fn the_copy_is_that_of_the_crate() {
+        let all = Calculator::bundled();
+        let ids: Vec<_> = all.providers().map(|provider| provider.id()).collect();
+        let ours: Vec<_> = sources().iter().map(|source| source.head.id).collect();
+        assert_eq!(ours, ids);
+        let usage = |long| {
+            Usage::from([
+                (UsageKey::INPUT_TOKENS, long),
+                (UsageKey::CACHE_READ_TOKENS, 1000.0),
+                (UsageKey::CACHE_WRITE_TOKENS, 100.0),
+                (UsageKey::CACHE_WRITE_1H_TOKENS, 10.0),
+                (UsageKey::OUTPUT_TOKENS, 10_000.0),
+                (UsageKey::WEB_SEARCHES, 3.0),
+            ])
+        };
+        let own_ids = all.providers().flat_map(|provider| {
+            let models = provider.models();
+            models.map(move |model| (provider.id(), model.id()))
+        });
+        // Azure has the models of others as well.
+        let borrowed = [("azure", "claude-opus-4-5"), ("google", "claude-sonnet-4-5")];
+        let mut compared = 0;
+        for (provider, model) in own_ids.chain(borrowed) {
+            for at_ms in [NOW, NOW - 200 * 86_400_000, NOW + 11 * 3_600_000] {
+                for usage in [usage(10_000.0), usage(2_000_000.0)] {
+                    let at = UNIX_EPOCH + Duration::from_millis(at_ms.unsigned_abs());
+                    let request = PriceRequest::new(model, &usage)
+                        .with_provider_id(provider)
+                        .with_timestamp(at);
+                    let said = |found: PriceCalculation| {
+                        (found.model_id, found.input_price, found.output_price, found.total_price)
+                    };
+                    let theirs = all.calculate(&request).ok().map(said);
+                    let ours = ask(provider, model, at_ms, &usage).map(said);
+                    assert_eq!(ours, theirs, "{provider} {model} {at_ms}");
+                    compared += usize::from(theirs.is_some());
+                }
+            }
+        }
+        assert!(compared > 10_000, "{compared}");
+        for name in ["Anthropic", "vertex_ai", "amazon-bedrock", "litellm", "nobody", " openai "] {
+            let theirs = all.find_provider(Some(name), None).unwrap();
+            assert_eq!(provider(name), theirs.map(|found| found.id()), "{name}");
+        }
     }
 
     #[test]
