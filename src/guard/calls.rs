@@ -183,7 +183,7 @@ fn hash_of_json(raw: &[u8], compact: bool) -> u64 {
     let mut at = 0;
     while let Some(byte) = raw.get(at) {
         let end = match byte {
-            b'"' => string_end(raw, at + 1).map_or(raw.len(), |(end, _)| end.min(raw.len())),
+            b'"' => string_end(raw, at + 1).unwrap_or(raw.len()),
             _ => at + 1,
         };
         if !matches!(byte, b' ' | b'\n' | b'\t' | b'\r') {

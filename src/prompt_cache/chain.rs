@@ -296,7 +296,7 @@ pub(super) fn compacted(json: &[u8], compact: bool, feed: &mut impl FnMut(&[u8])
     let (mut from, mut at) = (0, 0);
     while let Some(byte) = json.get(at) {
         match byte {
-            b'"' => at = string_end(json, at + 1).map_or(json.len(), |(end, _)| end),
+            b'"' => at = string_end(json, at + 1).unwrap_or(json.len()),
             b' ' | b'\n' | b'\t' | b'\r' => {
                 feed(&json[from..at]);
                 at += 1;

@@ -23,7 +23,6 @@ pub struct Walker<'a> {
     at: usize,
     /// White space outside of strings was passed since this was last cleared.
     pub gaps: bool,
-    escaped: bool,
     key_start: u32,
 }
 
@@ -40,7 +39,6 @@ impl<'a> Walker<'a> {
             body,
             at: 0,
             gaps: false,
-            escaped: false,
             key_start: 0,
         })
     }
@@ -97,7 +95,7 @@ impl<'a> Walker<'a> {
         let span = self.string()?;
         self.key_start = span.start;
         let inner = &self.body[span.start as usize + 1..span.end as usize - 1];
-        let key = if self.escaped {
+        let key = if memchr::memchr(b'\\', inner).is_some() {
             Cow::Owned(unescape(inner).into_owned().into_bytes())
         } else {
             Cow::Borrowed(inner)
@@ -146,9 +144,8 @@ impl<'a> Walker<'a> {
     #[inline]
     fn string(&mut self) -> Result<Span, Fault> {
         let start = self.at;
-        let (end, escaped) = string_end(self.body, start + 1).ok_or("json_cut_short")?;
+        let end = string_end(self.body, start + 1).ok_or("json_cut_short")?;
         self.at = end;
-        self.escaped = escaped;
         Ok(span(start, end))
     }
 
@@ -176,7 +173,7 @@ impl<'a> Walker<'a> {
             let byte = *body.get(at).ok_or("json_cut_short")?;
             at += 1;
             match byte {
-                b'"' => at = string_end(body, at).ok_or("json_cut_short")?.0,
+                b'"' => at = string_end(body, at).ok_or("json_cut_short")?,
                 b'{' | b'[' => {
                     depth += 1;
                     deepest = deepest.max(depth);
@@ -241,50 +238,52 @@ fn span(start: usize, end: usize) -> Span {
     }
 }
 
-/// From the first byte inside a string to one past its closing quote, and whether a backslash
-/// stood between.
+/// From the first byte inside a string to one past its closing quote.
 ///
-/// Strings of agents are short (keys) or dense with escapes (code), so a few words are looked at
-/// in place before the vectorised search, whose start costs more than it saves there.
+/// Only quotes are searched for: of the escapes that texts of agents are full of (tabs, line ends),
+/// they are a small part. Strings of agents are short (keys) or have many quotes (code), so a few
+/// words are looked at in place before the vectorised search, whose start costs more than it saves
+/// there.
 #[inline]
-pub(crate) fn string_end(body: &[u8], mut at: usize) -> Option<(usize, bool)> {
-    const WORDS_IN_PLACE: u32 = 4;
-    let mut escaped = false;
+pub(crate) fn string_end(body: &[u8], start: usize) -> Option<usize> {
+    let mut at = start;
     loop {
-        let mut words = 0;
-        loop {
-            let Some(word) = body.get(at..).and_then(<[u8]>::first_chunk::<8>) else {
-                at += memchr::memchr2(b'"', b'\\', body.get(at..)?)?;
-                break;
-            };
-            let hit = first_of(u64::from_le_bytes(*word));
-            if hit < 8 {
-                at += hit;
-                break;
-            }
-            at += 8;
-            words += 1;
-            if words == WORDS_IN_PLACE {
-                at += memchr::memchr2(b'"', b'\\', body.get(at..)?)?;
-                break;
-            }
+        at = next_quote(body, at)?;
+        // Behind an odd number of backslashes a quote belongs to the string. They are counted back to
+        // the last quote at most, so all of this stays linear.
+        let before = body[start..at].iter().rev();
+        let backslashes = before.take_while(|byte| **byte == b'\\').count();
+        at += 1;
+        if backslashes % 2 == 0 {
+            return Some(at);
         }
-        if body[at] == b'"' {
-            return Some((at + 1, escaped));
-        }
-        escaped = true;
-        at += 2;
     }
 }
 
-/// Index of the first quote or backslash in a little-endian word; 8 if there is none.
 #[inline]
-fn first_of(word: u64) -> usize {
+fn next_quote(body: &[u8], mut at: usize) -> Option<usize> {
+    const WORDS_IN_PLACE: usize = 4;
+    for _ in 0..WORDS_IN_PLACE {
+        let Some(word) = body.get(at..).and_then(<[u8]>::first_chunk::<8>) else {
+            break;
+        };
+        let hit = first_quote(u64::from_le_bytes(*word));
+        if hit < 8 {
+            return Some(at + hit);
+        }
+        at += 8;
+    }
+    Some(at + memchr::memchr(b'"', body.get(at..)?)?)
+}
+
+/// Index of the first quote in a little-endian word; 8 if there is none.
+#[inline]
+fn first_quote(word: u64) -> usize {
     const LOW: u64 = 0x0101_0101_0101_0101;
     const HIGH: u64 = 0x8080_8080_8080_8080;
     // A byte's high bit is set where the byte is zero; bits above the first one may be wrong.
-    let zeros = |x: u64| x.wrapping_sub(LOW) & !x & HIGH;
-    let hits = zeros(word ^ (LOW * b'"' as u64)) | zeros(word ^ (LOW * b'\\' as u64));
+    let quotes = word ^ (LOW * b'"' as u64);
+    let hits = quotes.wrapping_sub(LOW) & !quotes & HIGH;
     hits.trailing_zeros() as usize / 8
 }
 

@@ -70,7 +70,8 @@ pub struct Account {
 #[derive(Debug)]
 struct Open {
     started: Instant,
-    record: TurnRecord,
+    /// In the box in which it goes to the store.
+    record: Box<TurnRecord>,
     seat: Option<Seat>,
     chain_end: Option<Hash>,
     body_bytes: u64,
@@ -140,7 +141,7 @@ impl Account {
         shared.metrics.in_flight.inc();
         let open = Open {
             started: Instant::now(),
-            record,
+            record: Box::new(record),
             seat: None,
             chain_end: None,
             body_bytes: 0,
@@ -167,7 +168,7 @@ impl Account {
 
     /// The record while the account is open.
     pub fn record(&mut self) -> Option<&mut TurnRecord> {
-        self.open.as_mut().map(|open| &mut open.record)
+        self.open.as_mut().map(|open| &mut *open.record)
     }
 
     /// The seat, once taken.
@@ -440,11 +441,10 @@ impl Account {
         }
         Some(Closing {
             shared: shared.clone(),
-            open,
+            open: Some(open),
             answer,
             ended_ms: now_ms,
             complete: matches!(end, End::Complete),
-            written: None,
         })
     }
 }

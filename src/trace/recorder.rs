@@ -127,8 +127,8 @@ pub struct Recorder {
 
 impl Recorder {
     /// Records a request. If the queue is full the record is dropped and counted.
-    pub fn turn(&self, record: TurnRecord) {
-        self.offer(Entry::Turn(Box::new(record)));
+    pub fn turn(&self, record: impl Into<Box<TurnRecord>>) {
+        self.offer(Entry::Turn(record.into()));
     }
 
     /// Records a tool call of an answer. A second record of the same turn and call id replaces

@@ -180,7 +180,7 @@ fn key_at(json: &[u8], at: usize) -> Option<&[u8]> {
     let mut from = 0;
     while from <= at {
         let start = from + memchr::memchr(b'"', json.get(from..)?)?;
-        let (end, _) = string_end(json, start + 1)?;
+        let end = string_end(json, start + 1)?;
         if at < end {
             let key = json.get(end) == Some(&b':') && start <= at;
             return key.then(|| &json[start..end]);
@@ -311,7 +311,7 @@ fn member_of(body: &[u8], block: &Block, at: usize) -> Option<Member> {
     let (mut first, mut begin) = (true, 1);
     while walk.key(&mut first).ok()?.is_some() {
         let key = walk.key_start() as usize;
-        let (key_end, _) = string_end(raw, key + 1)?;
+        let key_end = string_end(raw, key + 1)?;
         let value = walk.skip().ok()?;
         let member = Span {
             start: block.span.start + value.start,

@@ -137,6 +137,27 @@ proptest! {
         prop_assert_eq!(span.of(body.as_bytes()), body.trim().as_bytes());
     }
 
+    /// However many backslashes and quotes, at whatever distance of each other: as by the rule that a
+    /// backslash takes the byte behind it with it.
+    #[test]
+    fn the_end_of_a_string_is_where_the_rule_says(
+        parts in prop::collection::vec(("[a-z]{0,40}", prop::sample::select(vec!["\\", "\"", "\\\\", "\\\"", ""])), 0..12),
+        from in 0..4_usize,
+    ) {
+        let text: String = parts.into_iter().map(|(plain, special)| plain + special).collect();
+        let body = text.as_bytes();
+        let mut at = from;
+        let expected = loop {
+            match body.get(at) {
+                None => break None,
+                Some(b'"') => break Some(at + 1),
+                Some(b'\\') => at += 2,
+                Some(_) => at += 1,
+            }
+        };
+        prop_assert_eq!(string_end(body, from), expected);
+    }
+
     #[test]
     fn never_panics(body in prop::collection::vec(prop::sample::select(
         b"{}[]\",:\\u0d8 \n1-tfn\xff\xe2".to_vec()), 0..200)) {

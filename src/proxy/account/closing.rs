@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use uuid::Uuid;
-
 use super::{MAX_MODEL_BYTES, Open, call_id, hex};
 use crate::provider::view::{Answer, AnsweredCall};
 use crate::proxy::{Shared, guard, line};
@@ -26,28 +24,26 @@ pub struct Booked {
 /// A closed account on its way into the books: priced, counted, logged and recorded when dropped.
 pub(super) struct Closing {
     pub(super) shared: Arc<Shared>,
-    pub(super) open: Box<Open>,
+    /// `None` once it has been written.
+    pub(super) open: Option<Box<Open>>,
     pub(super) answer: Option<Answer>,
     /// When it ended, UTC milliseconds.
     pub(super) ended_ms: i64,
     /// The upstream's answer was delivered to its end, whatever it says.
     pub(super) complete: bool,
-    /// What it came to, once it has been written.
-    pub(super) written: Option<Booked>,
 }
 
 impl Closing {
     /// Does it now. Dropping does nothing more then.
     pub(super) fn book(mut self) -> Option<Booked> {
-        self.write();
-        self.written
+        self.write()
     }
 
-    fn write(&mut self) {
+    fn write(&mut self) -> Option<Booked> {
         let shared = &self.shared;
-        let open = &mut *self.open;
+        let mut open = self.open.take()?;
         let facts = open.price(shared, self.answer.as_ref());
-        let record = &mut open.record;
+        let record = &mut *open.record;
         if record.kind == RequestKind::KeepWarm {
             // What a ping costs is what it takes from the helper's saving.
             let cost = record.cost_pico.and_then(|cost| i64::try_from(cost).ok());
@@ -90,25 +86,23 @@ impl Closing {
         }
         line::log(record);
         guard::digest(shared, record);
-        self.written = Some(Booked {
+        let booked = Booked {
             outcome: record.outcome,
             usage: record.usage,
             cost_pico: record.cost_pico,
-        });
-        let successor = TurnRecord::begin(Uuid::nil(), record.kind, "", 0);
-        shared.recorder.turn(std::mem::replace(record, successor));
+        };
+        shared.recorder.turn(open.record);
         shared.metrics.in_flight.dec();
         if shared.metrics.in_flight.get() <= 0 {
             shared.idle.notify_waiters();
         }
+        Some(booked)
     }
 }
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        if self.written.is_none() {
-            self.write();
-        }
+        self.write();
     }
 }
 

@@ -121,8 +121,9 @@ impl Writer<'_> {
                     at += 1;
                 }
                 b'"' => {
-                    let (end, escaped) = string_end(bytes, at + 1)?;
+                    let end = string_end(bytes, at + 1)?;
                     let raw = text.get(at..end)?;
+                    let escaped = raw.contains('\\');
                     if self.levels.last().is_some_and(|level| level.key) {
                         self.key(raw, escaped);
                     } else {

@@ -190,7 +190,7 @@ fn squeeze(json: &[u8]) -> String {
     let (mut out, mut at) = (Vec::new(), 0);
     while let Some(byte) = json.get(at) {
         let end = match byte {
-            b'"' => string_end(json, at + 1).unwrap().0,
+            b'"' => string_end(json, at + 1).unwrap(),
             _ => at + 1,
         };
         if !byte.is_ascii_whitespace() {
