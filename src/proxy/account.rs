@@ -343,7 +343,7 @@ impl Account {
     /// Why there is no answer, for the record.
     pub(super) fn failed_with(&mut self, message: &str) {
         if let Some(open) = &mut self.open {
-            open.record.error_message = Some(self.shared.redactor.clean(message));
+            open.record.error_message = Some(self.shared.clean(message));
         }
     }
 

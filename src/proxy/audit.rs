@@ -329,8 +329,8 @@ impl Watched {
             Ok(mut verdict) => {
                 if let Some(excerpt) = &mut verdict.excerpt {
                     // The built-in rules have seen all of the text; these are the user's own.
-                    excerpt.before = shared.redactor.clean(&excerpt.before);
-                    excerpt.after = shared.redactor.clean(&excerpt.after);
+                    excerpt.before = shared.clean(&excerpt.before);
+                    excerpt.after = shared.clean(&excerpt.after);
                 }
                 let native = record
                     .native_diagnosis

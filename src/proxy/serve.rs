@@ -119,9 +119,11 @@ pub async fn serve(
                 labels,
                 credential,
             };
-            return socket::open(shared, &clients, account, asked).await;
+            // In boxes: room for them would be taken with each turn, too.
+            return Box::pin(socket::open(shared, &clients, account, asked)).await;
         }
-        return tunnel::open(shared, &clients, account, parts, body, protocol, &upstream).await;
+        let tunnel = tunnel::open(shared, &clients, account, parts, body, protocol, &upstream);
+        return Box::pin(tunnel).await;
     }
     let mut writes = None;
     let sent = if turn {

@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::prompt_cache::chain::Hasher;
 use crate::prompt_cache::engine::Engine;
-use crate::redact::Redactor;
+use crate::redact::{self, Redactor};
 use crate::run::Registry;
 use crate::trace::Recorder;
 use crate::trace::capture::Capture;
@@ -51,8 +51,9 @@ pub struct Shared {
     pub metrics: Metrics,
     /// Loops and caps.
     pub guards: guard::Guards,
-    /// What is taken out of every text that is kept.
-    pub redactor: Arc<Redactor>,
+    /// What is taken out of every text that is kept, where that is more than the built-in rules: those
+    /// are compiled when there is a first text, which most gateways never have.
+    pub redactor: Option<Arc<Redactor>>,
     /// Where the content of turns is kept; `None` where no application's is.
     pub capture: Option<Capture>,
     /// Models already complained about.
@@ -76,6 +77,12 @@ impl Shared {
             }
             idle.await;
         }
+    }
+
+    /// A text of others as it may be kept.
+    pub(super) fn clean(&self, text: &str) -> String {
+        let own = self.redactor.as_deref();
+        own.unwrap_or_else(|| redact::built_in()).clean(text)
     }
 
     /// Logs a model without a price, once.

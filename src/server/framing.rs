@@ -25,6 +25,9 @@ use tokio::time::Sleep;
 /// while an answer streams. With bodies of a megabyte that was 400 kB for each open stream. Smaller still
 /// costs more in calls than it saves: 13 % of the CPU of such a body with 16 kB.
 const MAX_READ: u64 = (64 << 10) - 1;
+/// Most bytes of the first read of a connection: for one that carries a single request of usual size
+/// hyper's smallest buffer will do.
+const FIRST_READ: u64 = (8 << 10) - 1;
 /// Of each line this much is looked at; a length or a name beyond it is not understood.
 const MAX_LINE_BYTES: usize = 256;
 /// Requests a client may have sent ahead. With more of them the trail is given up.
@@ -215,7 +218,7 @@ struct Lingering {
 impl<S: AsyncRead> Tapped<S> {
     pub(super) fn new(inner: S, tap: Arc<HeadTap>) -> Self {
         Self {
-            inner: inner.take(MAX_READ),
+            inner: inner.take(FIRST_READ),
             tap,
             lingering: None,
         }
@@ -230,9 +233,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tapped<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
-        this.inner.set_limit(MAX_READ);
         let polled = Pin::new(&mut this.inner).poll_read(cx, buf);
         if polled.is_ready() {
+            this.inner.set_limit(MAX_READ);
             this.tap.received(&buf.filled()[before..]);
         }
         polled

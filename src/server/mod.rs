@@ -134,21 +134,25 @@ impl Gateway {
         let (recorder, handle) = trace::start(store, outlets, config.record_queue, retention)
             .context("the recorder's thread cannot be started")?;
         let seeds = StoreSeeds::new(config.data_dir.clone(), config.caps.zone.clone());
-        let redactor = Redactor::new(&config.capture.rules);
-        let redactor = Arc::new(redactor.context("capture.rules are not usable")?);
-        let (capture, captured) = if config.captures() {
-            let settings = &config.capture;
-            tracing::info!(
-                default = settings.mode.word(),
-                "content of requests and answers is captured as [capture] and [app.NAME] say"
-            );
-            let (capture, handle) =
-                Capture::start(&config.data_dir, settings, redactor.clone(), clock.clone())
-                    .context("the thread that keeps captured content cannot be started")?;
-            (Some(capture), Some(handle))
-        } else {
-            (None, None)
-        };
+        let own_rules = config.captures() || !config.capture.rules.is_empty();
+        let redactor = own_rules
+            .then(|| Redactor::new(&config.capture.rules).map(Arc::new))
+            .transpose()
+            .context("capture.rules are not usable")?;
+        let (capture, captured) =
+            if let Some(redactor) = redactor.as_ref().filter(|_| config.captures()) {
+                let settings = &config.capture;
+                tracing::info!(
+                    default = settings.mode.word(),
+                    "content of requests and answers is captured as [capture] and [app.NAME] say"
+                );
+                let (capture, handle) =
+                    Capture::start(&config.data_dir, settings, redactor.clone(), clock.clone())
+                        .context("the thread that keeps captured content cannot be started")?;
+                (Some(capture), Some(handle))
+            } else {
+                (None, None)
+            };
         let levels = config.alerts.cap_levels.clone();
         let seeds = Arc::new(seeds);
         let ledger = match &config.caps.redis {

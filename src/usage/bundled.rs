@@ -340,7 +340,10 @@ mod tests {
             models.map(move |model| (provider.id(), model.id()))
         });
         // Azure has the models of others as well.
-        let borrowed = [("azure", "claude-opus-4-5"), ("google", "claude-sonnet-4-5")];
+        let borrowed = [
+            ("azure", "claude-opus-4-5"),
+            ("google", "claude-sonnet-4-5"),
+        ];
         let mut compared = 0;
         for (provider, model) in own_ids.chain(borrowed) {
             for at_ms in [NOW, NOW - 200 * 86_400_000, NOW + 11 * 3_600_000] {
@@ -350,7 +353,12 @@ mod tests {
                         .with_provider_id(provider)
                         .with_timestamp(at);
                     let said = |found: PriceCalculation| {
-                        (found.model_id, found.input_price, found.output_price, found.total_price)
+                        (
+                            found.model_id,
+                            found.input_price,
+                            found.output_price,
+                            found.total_price,
+                        )
                     };
                     let theirs = all.calculate(&request).ok().map(said);
                     let ours = ask(provider, model, at_ms, &usage).map(said);
@@ -360,7 +368,14 @@ mod tests {
             }
         }
         assert!(compared > 10_000, "{compared}");
-        for name in ["Anthropic", "vertex_ai", "amazon-bedrock", "litellm", "nobody", " openai "] {
+        for name in [
+            "Anthropic",
+            "vertex_ai",
+            "amazon-bedrock",
+            "litellm",
+            "nobody",
+            " openai ",
+        ] {
             let theirs = all.find_provider(Some(name), None).unwrap();
             assert_eq!(provider(name), theirs.map(|found| found.id()), "{name}");
         }

@@ -48,7 +48,7 @@ impl Open {
             record.error_type = Some(text::prefix(&error.kind, MAX_MODEL_BYTES).to_owned());
             // Providers quote what they did not like, and that is the client's content.
             let message = text::without_quotations(&error.message);
-            let message = shared.redactor.clean(&message);
+            let message = shared.clean(&message);
             record.error_message = Some(text::prefix(&message, MAX_ERROR_BYTES).to_owned());
         }
     }
@@ -68,7 +68,7 @@ impl Open {
         };
         if matches!(end, End::Cut(_) | End::Silent | End::Own(..)) && record.error_type.is_none() {
             record.error_type = Some(record.outcome.as_str().to_owned());
-            let message = shared.redactor.clean(&end.to_string());
+            let message = shared.clean(&end.to_string());
             record.error_message = Some(text::prefix(&message, MAX_ERROR_BYTES).to_owned());
         }
         if record.outcome != Outcome::Ok {

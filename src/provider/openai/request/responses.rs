@@ -27,9 +27,7 @@ pub(in crate::provider) fn path(block: &Block) -> String {
         (Section::Tools, ..) => indexed(&[("tools[", place)], "]"),
         (_, Some((Member::Unknown, _)), _) => indexed(&[("input[", place)], "]"),
         (_, Some((_, name)), _) => name.into(),
-        (_, _, ToolUse | ToolResult | ServerTool | Thinking) => {
-            indexed(&[("input[", place)], "]")
-        }
+        (_, _, ToolUse | ToolResult | ServerTool | Thinking) => indexed(&[("input[", place)], "]"),
         _ if block.form == Form::BareString => indexed(&[("input[", place)], "].content"),
         _ => indexed(&[("input[", place), ("].content[", inner)], "]"),
     }
