@@ -173,7 +173,7 @@ pub fn plan(situation: &Situation) -> Plan {
         Some(_) => "already_marked",
         None => "no_eligible_block",
     };
-    let mut candidates: Vec<Mark> = Vec::new();
+    let mut candidates: Vec<Mark> = Vec::with_capacity(2 * MAX_MARKERS);
     for at in spots(situation, fixed) {
         if fixed.iter().any(|(taken, _)| *taken == at) {
             reason = "already_marked";
@@ -288,6 +288,9 @@ fn edit(situation: &Situation, plan: &mut Plan, chosen: &[Mark]) {
         plan.removed_top = view.auto_marker.is_some();
         plan.splices.extend(splice::unmark_top(body, view));
     }
+    plan.placed.reserve(chosen.len());
+    // Around a bare string a breakpoint is two edits.
+    plan.splices.reserve(2 * chosen.len());
     for (index, ttl) in chosen {
         if let Some(block) = view.blocks.get(*index)
             && block.marker.is_none()

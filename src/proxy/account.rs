@@ -493,5 +493,7 @@ fn micros(since: Instant) -> u64 {
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digits = bytes.iter().flat_map(|b| [b >> 4, b & 15]);
-    digits.map(|d| char::from(DIGITS[usize::from(d)])).collect()
+    let mut text = String::with_capacity(2 * bytes.len());
+    text.extend(digits.map(|d| char::from(DIGITS[usize::from(d)])));
+    text
 }

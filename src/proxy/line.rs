@@ -33,7 +33,7 @@ fn one_line(line: String) -> String {
 
 /// One line: where, who, how it ended, tokens, money, time.
 fn line(r: &TurnRecord) -> String {
-    let mut out = String::with_capacity(160);
+    let mut out = String::with_capacity(256);
     let model = r
         .model_served
         .as_deref()

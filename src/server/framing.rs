@@ -375,6 +375,28 @@ mod tests {
         }
     }
 
+    /// hyper takes a read that fills its buffer for a reason to take a larger one, for good.
+    #[tokio::test]
+    async fn no_read_is_as_large_as_would_make_buffers_grow() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let body = vec![b'x'; 300_000];
+        let (mut client, server) = tokio::io::duplex(body.len());
+        let mut tapped = Tapped::new(server, Arc::new(HeadTap::default()));
+        client.write_all(&body).await.unwrap();
+        drop(client);
+        let (mut sizes, mut read) = (Vec::new(), vec![0; 1 << 20]);
+        loop {
+            match tapped.read(&mut read).await.unwrap() {
+                0 => break,
+                size => sizes.push(size),
+            }
+        }
+        assert_eq!(sizes.iter().sum::<usize>(), body.len());
+        assert_eq!(sizes[0], (8 << 10) - 1);
+        assert!(sizes[1..].iter().all(|size| *size < 64 << 10), "{sizes:?}");
+        assert!(sizes.len() <= 6, "{sizes:?}");
+    }
+
     #[tokio::test]
     async fn a_client_inside_a_request_is_listened_to_until_it_ends() {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
