@@ -2,11 +2,11 @@
 
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use http::{Response, StatusCode, Version};
-use hyper::body::Incoming;
 
 use super::account::{Account, End};
 use super::body::ReplyBody;
 use super::tee::{Reading, Tee};
+use super::upstream::AnswerBody;
 use super::{Shared, headers};
 use crate::provider::decode;
 use crate::provider::dialect::Counting;
@@ -21,7 +21,7 @@ const MAX_DECODED_ANSWER_BYTES: u64 = 256 << 20;
 pub(super) fn pass_on(
     shared: &Shared,
     mut account: Account,
-    answer: Response<Incoming>,
+    answer: Response<AnswerBody>,
     read: Option<(Wire, Counting)>,
     unframed: bool,
 ) -> Response<ReplyBody> {

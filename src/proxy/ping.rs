@@ -47,7 +47,7 @@ impl Sender for Pinger {
             account.finish(End::Own(Outcome::Refused, why.to_owned()), None);
             return None;
         }
-        let answer = match send(&self.shared, &self.clients.pooled, &upstream, request).await {
+        let answer = match send(&self.shared, &upstream, self.clients.request(request)).await {
             Ok(answer) => answer,
             Err((refusal, outcome)) => {
                 account.finish(End::Own(outcome, refusal.message), None);

@@ -200,7 +200,7 @@ pub async fn serve(
         let learning = prepared.learning.take();
         let sending = send_turn(
             &shared,
-            &clients.pooled,
+            &clients,
             &mut account,
             &upstream.name,
             parts,
@@ -213,7 +213,7 @@ pub async fn serve(
         answer
     } else {
         let request = Request::from_parts(parts, SendBody::Stream(body));
-        send(&shared, &clients.pooled, &upstream.name, request).await
+        send(&shared, &upstream.name, clients.request(request)).await
     };
     let method_is_head = account
         .record()

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body as _, Frame, SizeHint};
-use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
 use super::account::{Account, End};
+use super::upstream::AnswerBody;
 use crate::provider::decode;
 use crate::provider::openai::swallow::Swallow;
 use crate::provider::reader::Reader;
@@ -73,14 +73,15 @@ impl Held {
         self.frames.len() >= MAX_BURST_FRAMES || self.bytes >= MAX_BURST_BYTES
     }
 
-    /// Whether the other task should have its turn first; if not, the burst may leave.
-    fn wait_for_more(&mut self, ended: bool) -> bool {
+    /// Whether the other task should have its turn first; if not, the burst may leave. `all`: nothing
+    /// more has arrived.
+    fn wait_for_more(&mut self, all: bool) -> bool {
         if std::mem::take(&mut self.fresh) {
             self.patience = PATIENCE_POLLS;
         } else {
             self.patience = self.patience.saturating_sub(1);
         }
-        let wait = self.patience > 0 && !self.frames.is_empty() && !self.is_full() && !ended;
+        let wait = self.patience > 0 && !self.frames.is_empty() && !self.is_full() && !all;
         self.releasing = !wait && !self.frames.is_empty();
         wait
     }
@@ -112,7 +113,7 @@ impl Held {
 /// See the module.
 #[derive(Debug)]
 pub struct Tee {
-    inner: Incoming,
+    inner: AnswerBody,
     account: Account,
     reading: Option<Reading>,
     idle_limit: Duration,
@@ -134,7 +135,7 @@ impl Tee {
     /// connection (HTTP/1.0): they are told of a break by an error event.
     #[must_use]
     pub fn new(
-        inner: Incoming,
+        inner: AnswerBody,
         account: Account,
         reading: Option<Reading>,
         idle_limit: Duration,
@@ -184,8 +185,9 @@ impl Tee {
         }
         if !self.held.releasing {
             self.gather(cx);
-            let ended = self.ended.is_some() || self.inner.is_end_stream();
-            if self.held.wait_for_more(ended) {
+            let all =
+                self.inner.reads_itself() || self.ended.is_some() || self.inner.is_end_stream();
+            if self.held.wait_for_more(all) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

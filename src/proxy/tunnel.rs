@@ -13,7 +13,7 @@ use super::account::{Account, End};
 use super::body::ReplyBody;
 use super::downward::{pass_on, request_id};
 use super::ending::refuse;
-use super::upstream::{Clients, SendBody};
+use super::upstream::{AnswerBody, Clients, SendBody};
 use super::upward::{not_switched, send};
 use crate::config::Upstream;
 
@@ -100,14 +100,14 @@ pub(super) async fn shake(
         .insert(CONNECTION, HeaderValue::from_static("upgrade"));
     parts.headers.insert(UPGRADE, protocol);
     let request = Request::from_parts(parts, SendBody::Stream(body));
-    let sent = send(shared, &clients.upgrades, &upstream.name, request).await;
+    let sent = send(shared, &upstream.name, clients.upgrades.request(request)).await;
     let (mut answer, client) = match (sent, client) {
         (Ok(answer), Some(client)) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
             (answer, client)
         }
         (sent, _) => {
             let answered = match sent.and_then(|answer| not_switched(&upstream.name, answer)) {
-                Ok(answer) => pass_on(shared, account, answer, None, false),
+                Ok(answer) => pass_on(shared, account, answer.map(AnswerBody::Pooled), None, false),
                 Err((refusal, outcome)) => refuse(
                     account,
                     refusal,

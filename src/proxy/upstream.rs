@@ -1,5 +1,8 @@
 //! The client side of the wire: connections to providers.
 
+mod plain;
+
+use std::error::Error as StdError;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
+use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
@@ -17,6 +21,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::RootCertStore;
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 
+use self::plain::Plain;
 use crate::config::Config;
 
 /// Idle connections kept for each upstream.
@@ -30,17 +35,130 @@ const H2_PING: Duration = Duration::from_secs(20);
 const H2_STREAM_WINDOW: u32 = 4 << 20;
 const H2_CONNECTION_WINDOW: u32 = 16 << 20;
 
-/// A way to the upstreams.
+/// hyper's way to upstreams and other servers.
 pub type UpstreamClient = Client<HttpsConnector<HttpConnector>, SendBody>;
 
 /// The ways to the upstreams.
 #[derive(Debug)]
 pub struct Clients {
+    /// For what is neither TLS nor HTTP/2.
+    plain: Plain,
     /// Connections are kept and shared; HTTP/2 where the upstream offers it.
     pub pooled: UpstreamClient,
     /// For requests that leave HTTP: HTTP/1.1, since HTTP/2 cannot switch protocols, and each on a
     /// connection of its own.
     pub upgrades: UpstreamClient,
+}
+
+impl Clients {
+    /// Sends a request, by whichever way its address takes.
+    ///
+    /// # Errors
+    /// When no answer has begun.
+    pub async fn request(
+        &self,
+        request: Request<SendBody>,
+    ) -> Result<Response<AnswerBody>, SendError> {
+        if Plain::takes(request.uri()) {
+            let answer = self.plain.request(request).await?;
+            return Ok(answer.map(AnswerBody::Plain));
+        }
+        let answer = self.pooled.request(request).await?;
+        Ok(answer.map(AnswerBody::Pooled))
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// There is no connection; nothing was sent.
+    #[error(transparent)]
+    Connect(Box<dyn StdError + Send + Sync>),
+    /// The connection broke, or the request's own body did.
+    #[error(transparent)]
+    Broken(#[from] hyper::Error),
+    /// hyper's client says which of both.
+    #[error(transparent)]
+    Pooled(#[from] hyper_util::client::legacy::Error),
+}
+
+impl SendError {
+    /// Nothing was sent, since there was no connection.
+    #[must_use]
+    pub fn is_connect(&self) -> bool {
+        match self {
+            Self::Connect(_) => true,
+            Self::Broken(_) => false,
+            Self::Pooled(error) => error.is_connect(),
+        }
+    }
+
+    /// The client's body broke off while it was passed on: then it is not the upstream's fault.
+    #[must_use]
+    pub fn client_broke(&self) -> bool {
+        let mut cause: Option<&(dyn StdError + 'static)> = match self {
+            Self::Connect(_) => None,
+            Self::Broken(error) => Some(error),
+            Self::Pooled(error) => Some(error),
+        };
+        while let Some(error) = cause {
+            // An error of the body that was sent, and that body was a client's.
+            let of_body = error
+                .downcast_ref::<hyper::Error>()
+                .is_some_and(|e| e.is_user() && e.source().is_some_and(|s| s.is::<hyper::Error>()));
+            if of_body {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+}
+
+/// The body of an answer.
+#[derive(Debug)]
+pub enum AnswerBody {
+    /// From a connection with a task of its own.
+    Pooled(Incoming),
+    /// From a connection that is driven by reading this.
+    Plain(plain::Body),
+}
+
+impl AnswerBody {
+    /// Whatever has arrived of it is there: no other task must run before.
+    #[must_use]
+    pub fn reads_itself(&self) -> bool {
+        matches!(self, Self::Plain(_))
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut TaskContext<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        match self.get_mut() {
+            Self::Pooled(body) => Pin::new(body).poll_frame(cx),
+            Self::Plain(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Pooled(body) => body.is_end_stream(),
+            Self::Plain(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Pooled(body) => body.size_hint(),
+            Self::Plain(body) => body.size_hint(),
+        }
+    }
 }
 
 /// A request body on its way out.
@@ -130,6 +248,7 @@ pub fn clients(config: &Config) -> anyhow::Result<Clients> {
         .http1_preserve_header_case(true)
         .http1_max_buf_size(MAX_READ_AHEAD)
         .build(only_http1);
+    let plain = Plain::new(tcp.clone(), config.pool_idle);
     let connector = connector()
         .https_or_http()
         .enable_all_versions()
@@ -146,25 +265,11 @@ pub fn clients(config: &Config) -> anyhow::Result<Clients> {
         .http2_initial_connection_window_size(H2_CONNECTION_WINDOW)
         .retry_canceled_requests(true)
         .build(connector);
-    Ok(Clients { pooled, upgrades })
-}
-
-/// Whether a request failed because the client's body broke off while it was passed on: then it is
-/// not the upstream's fault.
-#[must_use]
-pub fn client_broke(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        // An error of the body that was sent, and that body was a client's.
-        let of_body = error.downcast_ref::<hyper::Error>().is_some_and(|e| {
-            e.is_user() && std::error::Error::source(e).is_some_and(|s| s.is::<hyper::Error>())
-        });
-        if of_body {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
+    Ok(Clients {
+        plain,
+        pooled,
+        upgrades,
+    })
 }
 
 /// How connections are secured: the public roots, and those of the file.

@@ -4,15 +4,14 @@
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, HeaderValue};
 use http::{Request, Response, StatusCode, request};
-use hyper::body::Incoming;
 
 use super::account::Account;
 use super::audit::Watched;
 use super::prepare::Prepared;
 use super::refusal::Refusal;
-use super::upstream::{SendBody, UpstreamClient};
+use super::upstream::{AnswerBody, Clients, SendBody, SendError};
 use super::warm::Entry;
-use super::{Shared, prepare, tee, upstream};
+use super::{Shared, prepare, tee};
 use crate::prompt_cache::engine::News;
 use crate::trace::{Outcome, ids};
 
@@ -24,7 +23,7 @@ pub(super) async fn learn(shared: &Shared, learning: Option<(Bytes, News)>) {
     let Some((body, news)) = learning else {
         return;
     };
-    // The connection's own task has its turn first, and writes.
+    // Whoever writes the request has its turn first.
     tokio::task::yield_now().await;
     shared.engine.learn(&body, &news);
 }
@@ -61,13 +60,13 @@ pub(super) async fn warm_first(shared: &Shared, account: &mut Account) {
 /// were to blame, and insertion ends for the thread.
 pub(super) async fn send_turn(
     shared: &Shared,
-    client: &UpstreamClient,
+    clients: &Clients,
     account: &mut Account,
     upstream: &str,
     mut parts: request::Parts,
     prepared: Prepared,
     original: Bytes,
-) -> Result<Response<Incoming>, Unanswered> {
+) -> Result<Response<AnswerBody>, Unanswered> {
     if let (Some(otlp), Some(record)) = (&shared.config.otlp, account.record())
         && otlp.propagate
     {
@@ -85,14 +84,14 @@ pub(super) async fn send_turn(
     }
     if !prepared.edited {
         let request = Request::from_parts(parts, SendBody::pieces(prepared.pieces));
-        return send(shared, client, upstream, request).await;
+        return send(shared, upstream, clients.request(request)).await;
     }
     let mut untouched = parts.clone();
     prepare::fit_headers(&mut parts.headers, &prepared.pieces);
     if !prepared.marked {
         // Texts in the history stay, whatever becomes of the request.
         let request = Request::from_parts(parts, SendBody::pieces(prepared.pieces));
-        return send(shared, client, upstream, request).await;
+        return send(shared, upstream, clients.request(request)).await;
     }
     let original = match prepared.hinted {
         Some(hinted) => {
@@ -102,7 +101,7 @@ pub(super) async fn send_turn(
         None => original,
     };
     let request = Request::from_parts(parts, SendBody::pieces(prepared.pieces));
-    let answer = send(shared, client, upstream, request).await?;
+    let answer = send(shared, upstream, clients.request(request)).await?;
     if answer.status() != StatusCode::BAD_REQUEST {
         return Ok(answer);
     }
@@ -118,7 +117,7 @@ pub(super) async fn send_turn(
         account.keep_for_pause(&untouched, std::slice::from_ref(&original));
     }
     let request = Request::from_parts(untouched, SendBody::pieces(vec![original]));
-    let answer = send(shared, client, upstream, request).await?;
+    let answer = send(shared, upstream, clients.request(request)).await?;
     if !answer.status().is_success() {
         // The client's own bytes are refused as well (too long, say): nothing tells against the
         // markers, but while the thread is refused they are of no use.
@@ -142,16 +141,17 @@ pub(super) async fn send_turn(
     Ok(answer)
 }
 
-pub(super) async fn send(
+/// Waits for an answer, within the time for which an upstream may be silent.
+pub(super) async fn send<B, E: Into<SendError>>(
     shared: &Shared,
-    client: &UpstreamClient,
     upstream: &str,
-    request: Request<SendBody>,
-) -> Result<Response<Incoming>, Unanswered> {
+    sending: impl Future<Output = Result<Response<B>, E>>,
+) -> Result<Response<B>, Unanswered> {
     let limit = shared.config.idle_timeout;
-    match tokio::time::timeout(limit, client.request(request)).await {
+    let sent = tokio::time::timeout(limit, sending).await;
+    match sent.map(|sent| sent.map_err(Into::into)) {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) if upstream::client_broke(&error) => {
+        Ok(Err(error)) if error.client_broke() => {
             let why = format!(
                 "prefixgate: the client's body ended early: {}",
                 tee::chain(&error)
@@ -177,10 +177,10 @@ pub(super) async fn send(
 
 /// `101` to a request that did not ask for it would leave the client with a connection that
 /// nobody reads.
-pub(super) fn not_switched(
+pub(super) fn not_switched<B>(
     upstream: &str,
-    answer: Response<Incoming>,
-) -> Result<Response<Incoming>, Unanswered> {
+    answer: Response<B>,
+) -> Result<Response<B>, Unanswered> {
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Ok(answer);
     }

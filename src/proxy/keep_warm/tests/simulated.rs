@@ -57,7 +57,7 @@ impl Provider {
     }
 
     async fn answer(&self, request: http::Request<SendBody>) -> Answer {
-        let answer = self.clients.pooled.request(request).await.unwrap();
+        let answer = self.clients.request(request).await.unwrap();
         let status = answer.status().as_u16();
         let kind = answer.headers()["content-type"].to_str().unwrap();
         let mut reader = Reader::new(
