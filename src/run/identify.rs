@@ -226,8 +226,10 @@ fn session_of_user_id(user_id: &str) -> Option<String> {
             .ok()
             .map(|u| u.session_id);
     }
-    let (_, session) = user_id.rsplit_once("_session_")?;
-    Some(session.to_owned())
+    let (before, session) = user_id.rsplit_once("_session_")?;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+    let sound = before.starts_with("user_") && session.bytes().all(plain);
+    sound.then(|| session.to_owned())
 }
 
 /// An id that is safe to show, store and log; `None` for an empty one.
@@ -307,14 +309,20 @@ mod tests {
             ..none()
         };
         check(&[], legacy, Some(("ef", "body")));
-        check(
-            &[],
-            BodyIds {
-                user_id: Some("just-a-user".into()),
+        let others = [
+            "just-a-user",
+            "{not json",
+            "a_session_b",
+            "user_a_session_b c",
+            "",
+        ];
+        for user in others {
+            let ids = BodyIds {
+                user_id: Some(user.into()),
                 ..none()
-            },
-            None,
-        );
+            };
+            check(&[], ids, None);
+        }
         check(
             &[],
             BodyIds {

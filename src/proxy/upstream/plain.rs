@@ -23,7 +23,7 @@ use bytes::Bytes;
 use http::header::{HOST, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{Request, Response};
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -98,6 +98,7 @@ impl Plain {
                 Ok(answer) => {
                     return Ok(answer.map(|frames| Body {
                         frames,
+                        ended: false,
                         link: Some(link),
                         pool,
                         to: to.clone(),
@@ -203,6 +204,8 @@ fn quiet() -> Context<'static> {
 #[derive(Debug)]
 pub struct Body {
     frames: Incoming,
+    /// All of them have been given away.
+    ended: bool,
     link: Option<Box<Link>>,
     pool: Arc<Pool>,
     to: Authority,
@@ -217,14 +220,15 @@ impl http_body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         // Asked for first: a connection reads what somebody waits for.
-        let ready = Pin::new(&mut self.frames).poll_frame(&mut quiet());
-        if ready.is_ready() {
-            return ready;
+        let mut frame = Pin::new(&mut self.frames).poll_frame(&mut quiet());
+        if frame.is_pending() {
+            if let Some(link) = &mut self.link {
+                drive(&mut link.wire, cx);
+            }
+            frame = Pin::new(&mut self.frames).poll_frame(&mut quiet());
         }
-        if let Some(link) = &mut self.link {
-            drive(&mut link.wire, cx);
-        }
-        Pin::new(&mut self.frames).poll_frame(&mut quiet())
+        self.ended |= matches!(frame, Poll::Ready(None)) || self.frames.is_end_stream();
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
@@ -240,8 +244,27 @@ impl Drop for Body {
     /// A connection whose answer was read to its end is kept. Any other is closed, which tells the
     /// upstream that nobody waits.
     fn drop(&mut self) {
-        if let Some(link) = self.link.take() {
-            self.pool.give_back(&self.to, link);
+        let Some(link) = self.link.take() else { return };
+        let Some(mut busy) = self.pool.give_back(&self.to, link) else {
+            return;
+        };
+        // Answered before all of the request was sent: a client that is cut off while it sends may
+        // never see the answer.
+        let ended = self.ended || self.frames.is_end_stream();
+        if ended
+            && busy.wire.is_some()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let (pool, to) = (self.pool.clone(), self.to.clone());
+            runtime.spawn(async move {
+                let sent = poll_fn(|cx| match busy.is_idle(cx) || busy.wire.is_none() {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                });
+                if tokio::time::timeout(pool.idle_limit, sent).await.is_ok() {
+                    pool.give_back(&to, busy);
+                }
+            });
         }
     }
 }
@@ -295,17 +318,18 @@ impl Pool {
         None
     }
 
-    fn give_back(&self, to: &Authority, mut link: Box<Link>) {
+    /// Keeps a connection that can be used again; gives back any other.
+    fn give_back(&self, to: &Authority, mut link: Box<Link>) -> Option<Box<Link>> {
         let mut state = self.lock();
         let State { idle, watcher } = &mut *state;
         let waker = watcher.waker.as_ref().unwrap_or(Waker::noop());
         // From here on the watcher is told when the upstream closes it.
         if !link.is_idle(&mut Context::from_waker(waker)) {
-            return;
+            return Some(link);
         }
         let since = Instant::now();
         match idle.get_mut(to) {
-            Some(kept) if kept.len() >= MAX_IDLE_PER_HOST => return,
+            Some(kept) if kept.len() >= MAX_IDLE_PER_HOST => return None,
             Some(kept) => kept.push(Idle { link, since }),
             None => {
                 idle.insert(to.clone(), vec![Idle { link, since }]);
@@ -314,6 +338,7 @@ impl Pool {
         if !watcher.waits {
             waker.wake_by_ref();
         }
+        None
     }
 
     /// Sees to it that connections are closed when the upstream closes them, or after their time.

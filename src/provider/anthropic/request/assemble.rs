@@ -116,36 +116,15 @@ impl Reader<'_> {
     /// Session ids in the order in which they are to be believed.
     fn sessions(&mut self, top: &Top) {
         self.out.ids.user_id = self.text_of(top.user);
-        let of_user = self.out.ids.user_id.as_deref().and_then(session_of_user);
         let others = [
             top.session,
             top.litellm_session,
             top.metadata_session,
             top.cache_key,
         ];
-        let sessions = of_user
-            .into_iter()
-            .chain(others.into_iter().filter_map(|raw| self.text_of(raw)))
-            .collect();
-        self.out.ids.sessions = sessions;
+        let sessions = others.into_iter().filter_map(|raw| self.text_of(raw));
+        self.out.ids.sessions = sessions.collect();
     }
-}
-
-/// The session id inside Claude Code's `metadata.user_id`: JSON with `session_id`, or (older)
-/// `user_<hash>_account_<uuid>_session_<uuid>`.
-fn session_of_user(user: &str) -> Option<String> {
-    if !user.trim_start().starts_with('{') {
-        let (before, session) = user.rsplit_once("_session_")?;
-        let sound = before.starts_with("user_")
-            && session.len() >= 8
-            && session
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        return sound.then(|| session.to_owned());
-    }
-    let mut reader = Reader::new(user.as_bytes()).ok()?;
-    let (session, _) = reader.two(b"session_id", b"").ok()?;
-    reader.text_of(session)
 }
 
 /// The `type` of an object.

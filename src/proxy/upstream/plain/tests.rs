@@ -165,6 +165,32 @@ async fn an_answer_that_is_not_read_to_its_end_takes_its_connection_along() {
 }
 
 #[tokio::test]
+async fn an_early_answer_does_not_cut_the_request_off() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let clients = clients();
+    let mut large = request(port);
+    *large.body_mut() = SendBody::pieces(vec![vec![b'a'; 16 << 20].into(), "!".into()]);
+    let asked = async { text(clients.request(large).await.unwrap()).await };
+    let answered = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut held = vec![0; 64 << 10];
+        stream.read_exact(&mut held).await.unwrap();
+        stream.write_all(CHUNKED.as_bytes()).await.unwrap();
+        stream
+    };
+    let (mut stream, answer) = tokio::join!(answered, asked);
+    assert_eq!(answer, "okay.");
+    assert_eq!(idle(&clients), 0, "most of the request is still to be sent");
+    let mut rest = vec![0; 64 << 10];
+    while !rest.ends_with(b"!") {
+        rest.clear();
+        assert_ne!(stream.read_buf(&mut rest).await.unwrap(), 0);
+    }
+    until(|| idle(&clients) == 1).await;
+}
+
+#[tokio::test]
 async fn a_request_that_nobody_waits_for_closes_its_connection() {
     let (port, seen) = server(|_| Some("")).await;
     let clients = clients();
