@@ -29,6 +29,7 @@ use hyper::client::conn::{TrySendError, http1};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep};
 use tower_service::Service as _;
 
@@ -160,7 +161,9 @@ impl Link {
         &mut self,
         request: Request<SendBody>,
     ) -> Result<Response<Incoming>, TrySendError<Request<SendBody>>> {
-        let mut answer = std::pin::pin!(self.sender.try_send_request(request));
+        // Unconstrained: a channel that wants its task to rest would have it woken, and nobody is.
+        let answer = unconstrained(self.sender.try_send_request(request));
+        let mut answer = std::pin::pin!(answer);
         let wire = &mut self.wire;
         poll_fn(|cx| {
             drive(wire, cx);

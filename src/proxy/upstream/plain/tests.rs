@@ -269,6 +269,30 @@ async fn an_idle_connection_is_kept_for_its_time() {
     until(|| seen.try_iter().any(|seen| seen == Seen::Closed)).await;
 }
 
+/// A task may do so much at once before the runtime sends it to the back of the queue. Whatever is left
+/// of that, an answer is not lost.
+#[tokio::test]
+async fn an_answer_is_noticed_at_the_end_of_a_task_s_turn_too() {
+    let (port, _seen) = server(|_| Some(CHUNKED)).await;
+    let clients = clients();
+    text(clients.request(request(port)).await.unwrap()).await;
+    for spent in 100..=127 {
+        let mut asked =
+            Box::pin(async { text(clients.request(request(port)).await.unwrap()).await });
+        let tired = poll_fn(|cx| {
+            for _ in 0..spent {
+                let _ = std::pin::pin!(tokio::task::consume_budget()).poll(cx);
+            }
+            asked.as_mut().poll(cx)
+        });
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep(Duration::from_secs(5)) => panic!("nothing woke it: {spent}"),
+            answer = tired => assert_eq!(answer, "okay."),
+        }
+    }
+}
+
 #[tokio::test]
 async fn nothing_listens_there() {
     let port = {
